@@ -30,10 +30,11 @@ class Sink(Protocol):
 
 
 class Log:
-    """A TSV with one row per update; opening it drops rows later than the checkpoint."""
+    """A TSV with a row an update, or one for some of them; opening it drops rows later than the checkpoint."""
 
     def __init__(self, path: Path, done: int) -> None:
         kept = read_text(path, RunError).splitlines()[: done + 1] if done and path.is_file() else []
+        kept = [line for line in kept if not (number := line.partition("\t")[0]).isdecimal() or float(number) <= done]
         # by way of another file: a process killed here must not take the rows along
         write_text(path, "".join(f"{line}\n" for line in kept))
         self.path, self.file = path, path.open("a", encoding="utf-8", buffering=1)  # a row is on disk once written

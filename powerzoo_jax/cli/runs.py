@@ -1,4 +1,4 @@
-"""A training run as a folder: `run.json` (resolved settings), `checkpoint/`, `selected/`, `log.tsv`, `scores.json`."""
+"""A training run as a folder: `run.json` (resolved settings), `checkpoint/`, `selected/`, logs, `scores.json`."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.registry import get_spec
 
 RUN_FILE, CHECKPOINT, SELECTED, LOG, SCORES = "run.json", "checkpoint", "selected", "log.tsv", "scores.json"
+VAL_LOG = "val.tsv"  # returns on split val, of the updates that a selection looks at
 ROW = "row.json"  # of a run on the leaderboard
-FOLDERS, FILES = (CHECKPOINT, SELECTED), (LOG, SCORES, ROW)  # that training again replaces
+FOLDERS, FILES = (CHECKPOINT, SELECTED), (LOG, VAL_LOG, SCORES, ROW)  # that training again replaces
 MOST_ROWS = 2**16  # policies of a run
 UNTOUCHED = "It is no run of ours, and nothing there was changed: choose another folder, or an empty one."
 RESTORE = "Restore the file, or choose another folder."

@@ -19,7 +19,8 @@ from jax.tree_util import Partial
 
 from powerzoo_jax.base import struct
 from powerzoo_jax.base.tree import where_done
-from powerzoo_jax.cli.runs import SELECTED, Run, as_acts, load_state, open_run
+from powerzoo_jax.cli.log import Log, row_of
+from powerzoo_jax.cli.runs import SELECTED, VAL_LOG, Run, as_acts, load_state, open_run
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.envs.constraint import budget_scales
 from powerzoo_jax.oracle.baselines import RULE
@@ -86,6 +87,9 @@ class Selector:
         self.every, self.total = run.config.select_every, run.config.updates
         self.val = run.make(SPLIT) if self.every else None
         self.best, self.done = stored_selection(run, sim) if self.every else (None, 0)
+        self.per_update = run.rows * run.learner.batch_steps(run.config, sim)
+        speaks = self.every and jax.process_index() == 0
+        self.log = Log(run.folder / VAL_LOG, self.done) if speaks else None
 
     def look(self, state: Any, done: int) -> None:
         """Judge the policies after `done` updates, if it is time; what was judged before a stop is not played again."""
@@ -94,7 +98,15 @@ class Selector:
         policy = jax.device_get(self.run.learner.policy_of(state))
         new = candidate(policy, self.judge(self.val, as_acts(self.run, self.sim, policy)), done)
         self.best, self.done = new if self.best is None else better_of(self.best, new), done
+        if self.log is not None:  # first: what the selection does not know of yet is judged and written again
+            row = row_of({"return": new.total}, self.sim, self.run.labels)
+            self.log.write(done, done * self.per_update, row)
         checkpoint.save(self.run.folder / SELECTED, self.best, self.run.config, updates=done)
+
+    def close(self) -> None:
+        """Close the log of the split."""
+        if self.log is not None:
+            self.log.close()
 
 
 def stored_selection(run: Run, sim: Sim) -> tuple[Selection | None, int]:

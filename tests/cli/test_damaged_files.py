@@ -19,8 +19,8 @@ import powerzoo_jax as pz
 from powerzoo_jax.base.errors import PowerZooError
 from powerzoo_jax.base.npz import read_npz, write_npz
 from powerzoo_jax.cli.board import latex, read_rows, write_page
-from powerzoo_jax.cli.commands.plot import _read_log, _references
-from powerzoo_jax.cli.runs import LOG, SCORES, Run, open_run, require_ours
+from powerzoo_jax.cli.commands.plot import _read_log
+from powerzoo_jax.cli.runs import LOG, Run, open_run, require_ours
 from powerzoo_jax.envs import Trace, load_traces, save_traces
 from powerzoo_jax.envs.trace.types import TracedNetwork, TraceTable
 from powerzoo_jax.plot import episode_html
@@ -263,16 +263,12 @@ def test_boards(count, tmp_path):
 
 @pytest.mark.tiers(full=["1000"])
 @pytest.mark.parametrize("count", COUNTS)
-def test_scores_and_logs_of_runs(count, tmp_path):
+def test_logs_of_runs(count, tmp_path):
     run, log = Run(tmp_path, PPOConfig()), "update\tenv_steps\treturn\tepisodes\n1\t10\t0.5\t2\n2\t20\t0.6\t2\n"
-    scores = {name: [{"mean_reward": 1.0}] for name in ("rule", "oracle")}
 
     def once(draw: random.Random) -> None:
-        half = draw.random() < 0.5
-        (tmp_path / SCORES).write_text(as_json(draw, scores) if half else json.dumps(scores))
-        (tmp_path / LOG).write_bytes(log.encode() if half else cut(draw, log.encode()))
-        _references([run])
-        _read_log(run)
+        (tmp_path / LOG).write_bytes(log.encode() if draw.random() < 0.5 else cut(draw, log.encode()))
+        _read_log(run, LOG)
 
     found = outcomes(count, once)
     assert found["read"] and found["RunError"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,9 +17,11 @@ BOARD = Path(__file__).parents[2] / "docs" / "leaderboard.json"
 TASK = "battery_arbitrage"
 
 
-def stored(folder: Path, task: str = TASK, algorithm: str = "ppo", grid=(), header="return\treturn_sd") -> Path:
+def stored(
+    folder: Path, task: str = TASK, algorithm: str = "ppo", grid=(), header="return\treturn_sd", keywords=()
+) -> Path:
     """A run of two seeds with three updates, of which the first ended no episode."""
-    Run(folder, resolve_config(task, algorithm, ()), seeds=2, grid=grid).write()
+    Run(folder, resolve_config(task, algorithm, ()), seeds=2, grid=grid, keywords=keywords).write()
     rows = ["nan\tnan\tnan\tnan", "1\t2\t0\t2", "3\t0\t3\t3"]
     columns = "\t".join(("update", "env_steps", header))
     (folder / "log.tsv").write_text(
@@ -43,13 +46,39 @@ def drawn(monkeypatch):
 
 def test_a_curve_has_every_seed_its_own_steps_and_the_references_of_its_run(drawn, tmp_path):
     run = stored(tmp_path / "run", header="return\treturn_sd\treturn.0\treturn.1")
-    scores = {name: [{"mean_reward": value}] for name, value in (("random", -9.0), ("rule", 4.0), ("oracle", 7.0))}
-    (run / "scores.json").write_text(json.dumps(scores))
     target = tmp_path / "figures" / "curves.svg"
     assert main(["plot", str(run), "--out", str(target)]) == 0
     assert drawn["curves"]["ppo"].tolist() == [[0, 3], [2, 3]] and drawn["steps"]["ppo"].tolist() == [200, 300]
-    assert drawn["references"] == {"rule": 4.0, "oracle": 7.0} and "[$]" in drawn["label"]
+    val = get_reference(TASK, "val")
+    shown = {f"{name} on val": val[name] for name in ("random", "rule", "causal", "best")}
+    assert drawn["references"] == shown and drawn["label"] == "return of an episode, in training [$]"
     assert target.read_text().startswith("<?xml")
+
+
+def test_runs_that_have_looked_at_val_are_drawn_there(drawn, tmp_path):
+    header = "return\treturn_sd\treturn.0\treturn.1"
+    looked, blind = (stored(tmp_path / name, header=header) for name in ("looked", "blind"))
+    (looked / "val.tsv").write_text(f"update\tenv_steps\t{header}\n2\t400\t5\t0\t4\t6\n")
+    assert main(["plot", str(looked), "--out", str(tmp_path / "a.png")]) == 0
+    assert drawn["curves"]["ppo"].tolist() == [[4], [6]] and drawn["steps"]["ppo"].tolist() == [200]
+    assert drawn["references"]["rule"] == get_reference(TASK, "val")["rule"]
+    assert drawn["label"] == "return of an episode, val [$]"
+    assert main(["plot", str(looked), str(blind), "--out", str(tmp_path / "a.png")]) == 0
+    assert drawn["curves"]["looked"].tolist() == [[0, 3], [2, 3]] and "in training" in drawn["label"]
+
+
+def test_references_of_a_changed_task_are_played_on_val(drawn, tmp_path, monkeypatch):
+    header = "return\treturn_sd\treturn.0\treturn.1"
+    run = stored(tmp_path / "run", header=header, keywords=("battery_capacity_mwh=4.0",))
+    capacity = {"random": 1.0, "rule": 2.0}
+
+    def played(sim, name):
+        assert sim.spec.split == "val" and float(sim.params.storage.capacity_mwh[0]) == 4.0
+        return SimpleNamespace(mean_reward=capacity[name])
+
+    monkeypatch.setattr(plot, "evaluate_baseline", played)
+    assert main(["plot", str(run), "--out", str(tmp_path / "a.png")]) == 0
+    assert drawn["references"] == {"random on val": 1.0, "rule on val": 2.0}
 
 
 def test_an_update_without_the_end_of_an_episode_has_no_return(drawn, tmp_path):
@@ -65,7 +94,7 @@ def test_learners_stand_under_their_names_and_two_of_a_kind_under_their_folders(
     first, second = (stored(tmp_path / name, algorithm=name, header=header) for name in ("ppo", "apg"))
     third = stored(tmp_path / "again", header=header)
     assert main(["plot", str(first), str(second), "--out", str(tmp_path / "a.png")]) == 0
-    assert list(drawn["curves"]) == ["ppo", "apg"] and drawn["references"] == {}
+    assert list(drawn["curves"]) == ["ppo", "apg"]
     assert main(["plot", str(first), str(third), "--out", str(tmp_path / "a.png")]) == 0
     assert list(drawn["curves"]) == ["ppo", "again"]
 

@@ -12,7 +12,7 @@ import pytest
 
 from powerzoo_jax.cli.commands.evaluate import score_trained
 from powerzoo_jax.cli.commands.train import StopRequest, train
-from powerzoo_jax.cli.runs import Run
+from powerzoo_jax.cli.runs import VAL_LOG, Run
 from powerzoo_jax.cli.selection import Selection, better_of, excess_of, policies_of_run, stored_selection
 from powerzoo_jax.rl.training.config import PPOConfig
 
@@ -87,3 +87,16 @@ def test_a_run_that_was_stopped_keeps_the_same_policies(whole, tmp_path):
     parts, once = (stored_selection(r, r.make())[0] for r in (run, whole))
     for a, b in zip(jax.tree.leaves(parts), jax.tree.leaves(once), strict=True):
         np.testing.assert_array_equal(a, b)
+    assert (run.folder / VAL_LOG).read_text() == (whole.folder / VAL_LOG).read_text()
+
+
+@pytest.mark.long
+def test_the_returns_on_val_are_written_beside_the_steps(whole):
+    """Four looks at two seeds; the best of them is what the selection holds, which keeps every budget."""
+    header, *rows = (whole.folder / VAL_LOG).read_text().splitlines()
+    columns = dict(zip(header.split("\t"), np.array([row.split("\t") for row in rows], float).T, strict=True))
+    assert columns["update"].tolist() == [1, 2, 3, 4]
+    assert columns["env_steps"].tolist() == [2 * 4 * 48 * k for k in (1, 2, 3, 4)]
+    returns = np.stack([columns["return.0"], columns["return.1"]], axis=1)
+    best = stored_selection(whole, whole.make())[0]
+    assert returns[np.asarray(best.update) - 1, [0, 1]] == pytest.approx(np.asarray(best.total), rel=1e-4)

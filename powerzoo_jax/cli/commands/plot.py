@@ -6,23 +6,26 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from powerzoo_jax.base.errors import DataMissing, RunError, excerpt, unknown
-from powerzoo_jax.base.files.forms import require_form
-from powerzoo_jax.base.textfile import MAX_TABLE_MB, read_json, read_text
-from powerzoo_jax.cli.board import TEST, read_rows, require_row, result_on
+from powerzoo_jax.base.textfile import MAX_TABLE_MB, read_text
+from powerzoo_jax.cli.board import TEST, read_rows, result_on
 from powerzoo_jax.cli.commands.leaderboard import DATA
-from powerzoo_jax.cli.runs import LOG, REPAIR, ROW, SCORES, Run, open_run
-from powerzoo_jax.cli.table import STDOUT, write_json
+from powerzoo_jax.cli.runs import LOG, REPAIR, VAL_LOG, Run, open_run
+from powerzoo_jax.cli.selection import SPLIT
+from powerzoo_jax.cli.table import STDOUT, working, write_json
+from powerzoo_jax.oracle import evaluate_baseline, get_reference, list_baselines
 from powerzoo_jax.plot import plot_gains, plot_learning_curves, save_figure
 from powerzoo_jax.tasks import get_spec
 from powerzoo_jax.tasks.score import gain
 
-SHOWN, PLAYED = ("rule", "best"), ("rule", "oracle")  # references beside a curve: shipped, or played with the run
+SHOWN = ("random", "rule", "causal", "best")  # references beside a curve
+PLAYED = ("random", "rule")  # those of a task whose returns are not shipped: plans for all days would take long
 RETURN = re.compile(r"^(?:(?P<point>.+) )?return(?:\.(?P<seed>\d+))?$")  # columns of a log
 FOLDER = Path("results")
 
@@ -49,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     if boards and len(options.what) > 1:
         raise ValueError("plot draws one leaderboard, or runs. Give either.")
     if options.split is not None and not boards:
-        raise ValueError("--split: a run shows how its return grew on the days that it was trained on. Leave it out.")
+        raise ValueError("--split: a run shows how its return grew while it was trained. Leave it out.")
     if boards:
         figure, name = draw_gains(boards[0], options.split or TEST, options.title), "gains"
     else:
@@ -102,30 +105,34 @@ def _scored(board: Path, split: str) -> list[Scored]:
 
 
 def _curves(folders: Sequence[Path], title: str) -> Any:
-    """Learning curves of every point of every run, beside the references of their task."""
+    """Learning curves of every point of every run, beside the references of their task on val.
+
+    Curves are of val where all runs have looked at it (`select_every`), else of the days and actions of training.
+    """
     runs = [open_run(folder) for folder in folders]
     tasks = {run.config.task for run in runs}
     if len(tasks) > 1:
         raise ValueError(f"runs of {' and '.join(sorted(tasks))}: their returns do not compare. Draw each task alone.")
+    on_val = all((run.folder / VAL_LOG).is_file() for run in runs)
     several = len({run.config.algorithm for run in runs}) < len(runs)
     curves = {
         " ".join(filter(None, (run.folder.name if several else run.config.algorithm, point))): curve
         for run in runs
-        for point, curve in _read_log(run).items()
+        for point, curve in _read_log(run, VAL_LOG if on_val else LOG).items()
     }
     money = set(get_spec(runs[0].config.task).term_weights) == {1.0}
     return plot_learning_curves(
         {name: curve.returns for name, curve in curves.items()},
         {name: curve.steps for name, curve in curves.items()},
-        references=_references(runs),
-        label=f"return of an episode [{'$' if money else '-'}]",
+        references={f"{name}{'' if on_val else ' on val'}": value for name, value in _references(runs[0]).items()},
+        label=f"return of an episode, {SPLIT if on_val else 'in training'} [{'$' if money else '-'}]",
         title=title,
     )
 
 
-def _read_log(run: Run) -> dict[str, Curve]:
+def _read_log(run: Run, name: str) -> dict[str, Curve]:
     """Curve of each point of a run, by its label; updates in which no episode ended are left out."""
-    path = run.folder / LOG
+    path = run.folder / name
     if not path.is_file():
         raise DataMissing(f"{path} does not exist: the run was stopped before its first update. Go on with --resume.")
     try:
@@ -154,15 +161,18 @@ def _read_log(run: Run) -> dict[str, Curve]:
     return curves
 
 
-def _references(runs: Sequence[Run]) -> dict[str, float]:
-    """Test returns of the rule and of the best, or the oracle, as the first run that knows them has stored them."""
-    for run in runs:
-        row, scores = run.folder / ROW, run.folder / SCORES
-        if row.exists() and (known := require_row(read_json(row, RunError, REPAIR), str(row)).get("known")) is not None:
-            return {name: known[name] for name in SHOWN}
-        if scores.exists():
-            records = read_json(scores, RunError, REPAIR)
-            require_form(records, {str: [{"mean_reward": float}]}, str(scores), RunError, REPAIR)
-            if all(records.get(name) for name in PLAYED):
-                return {name: records[name][0]["mean_reward"] for name in PLAYED}
-    return {}
+def _references(run: Run) -> dict[str, float]:
+    """Returns on val of random play, the rule, the causal planner and the best: as shipped, else the first two played.
+
+    None for a task without reference policies.
+    """
+    task = run.config.task
+    if not run.keywords:
+        with suppress(KeyError):  # a task of one's own
+            record = get_reference(task, SPLIT)
+            return {name: record[name] for name in SHOWN if record.get(name) is not None}
+    if task not in list_baselines():
+        return {}
+    with working(f"playing random and rule of {task} on {SPLIT}"):
+        sim = run.make(SPLIT)
+        return {name: evaluate_baseline(sim, name).mean_reward for name in PLAYED}

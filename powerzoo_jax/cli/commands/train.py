@@ -201,6 +201,7 @@ def train(
                 saved, last = done, time.perf_counter()
     finally:
         report.close()
+        selector.close()
     train_s = time.perf_counter() - clock
     if saved < done:
         save_state(run, state, done)
