@@ -117,7 +117,8 @@ def write_page(rows: Sequence[Row]) -> str:
     """The Markdown page: conditions, a line for each task, named split and cost channel, what could not be trained."""
     done = sorted((row for row in rows if "error" not in row), key=_rank)
     left = [row for row in rows if "error" in row]
-    parts = [HEAD, _conditions(done), _returns(done), *_shifted(done), *_markets(done), COSTS, _costs(done)]
+    parts = [HEAD, _conditions(done), _gains(done), ENDS, _ends(done), *_shifted(done), *_markets(done)]
+    parts += [COSTS, _costs(done), TIMES, _times(done)]
     if left:
         parts += ["## Not trained\n", *(f"- `{row['task']}-v{row['version']}`: {row['error']}" for row in left)]
     return "\n".join(parts) + "\n"
@@ -125,53 +126,66 @@ def write_page(rows: Sequence[Row]) -> str:
 
 HEAD = """# Leaderboard
 
-How near learners come to the best plans known, with several seeds each. A learner trains by the settings in `configs/`
-and then plays the episodes of the references: every start of the test split once, or some of them, drawn with a seed,
-where plans take long (`n` on the page of [tasks](tasks.md)). `powerzoo-jax leaderboard` writes this page.
+How close learners come to the best plans known. Each is trained with several seeds by its settings in `configs/`, and
+then plays the same episodes as the references: every start of the test split once, or a drawn sample of them for tasks
+whose plans take long to compute (the page of [tasks](tasks.md) gives the numbers). `powerzoo-jax leaderboard` writes
+this page.
 
-- **Gain** is (return - rule) / (best - rule): 0 is the operator's rule, 1 the best plans known that foresee everything
-  and keep the same budgets. It is that of the seeds that keep every budget on the split; a learner none of whose seeds
-  does is listed last, without a gain.
-- **Returns** are those of an episode, in the unit of the task's reward. The learner's columns are interquartile means
-  over seeds, with the 95 % interval of their bootstrap (Agarwal et al. 2021).
-- **trivial** is the better of the best constant action and the best clock plan, **causal** a planner that knows no more
-  than learners do, **best** the best feasible plans known, and the **bound** is a return that no policy within the
-  budgets exceeds. A star: that policy breaks a budget. All play the same episodes.
-- **Budgets kept**: seeds whose mean costs meet every budget on val and on test, and the channels that others break.
-- **Planner seen**: the planner whose plans the policy, or the run that it began with, was trained on, and the rule
-  where it gives some columns of the action. A dash: it has learnt from the reward alone.
-- **Times** are those of the clock, of all seeds together. CPU counts compiling, training and scoring, and tells more
-  where the machine was shared.
-- A row whose learner is `causal` shows the causal planner in the learner's place: nothing is trained there.
+- **Gain** is (return - rule) / (best - rule): 0 is the operator's rule, 1 the best plans known, which foresee the whole
+  episode and keep the same budgets. Only seeds that keep every budget count. A learner without such a seed has no gain
+  and is listed last.
+- **Return** is that of an episode, in $ where it says so and else in the scaled reward of the task.
+- Gains and returns are interquartile means over seeds, with a 95 % bootstrap interval (Agarwal et al. 2021).
+- **Budgets kept** counts the seeds whose mean costs meet every budget on val and on test. Channels that the other seeds
+  break are named.
+- **Planner seen** names the planner whose plans the policy, or the run it started from, was trained on. It says rule
+  where the rule sets a part of the action. A dash: the policy has learnt from the reward alone.
+- **causal** in the column of learners is no learner: it is the causal planner, shown for comparison.
+"""
+ENDS = """
+## References
+
+Returns of random play, of the better of the best constant action and the best clock plan (trivial), of the operator's
+rule, of a planner that knows no more than learners do (causal), and of the best plans known. No policy within the
+budgets returns more than the bound. A star: that policy breaks a budget.
 """
 NAMED = """
 ## Named splits
 
-The same policies where days differ from training on purpose, beside their gain on the test split; the references play
-the same days. A gain is a dash where the learner breaks a budget there, or the rule does (a star). A dash in the
-learner's columns: the recorded run was not played there. New runs play every named split of their task;
+The same policies on days that differ from training on purpose. There is no gain where the learner or the rule breaks a
+budget. A dash as return: the recorded run was not played there. New runs play every named split of their task;
 `powerzoo-jax leaderboard TASK --split NAME` trains a recorded one again and fills its line.
 """
 MARKETS = """
 ## Markets
 
-Agents that earn for themselves are judged by two figures, and neither is the score. **Joint** is the gain above, of
-their profits together: it measures collusion. **Equilibrium** is 1 - NashConv / NashConv(rule), where the NashConv sums
-what each agent would gain by its best response found while the others stay: 1 where nobody gains by leaving, 0 as far
-from it as bids at true costs. One search of constant bids answers every policy. A learner's NashConv is the
-interquartile mean over seeds.
+Where every agent earns for itself, two more figures describe the outcome. **Joint** is the gain above, of the profits
+of all agents together: it measures collusion. **Equilibrium** is 1 - NashConv / NashConv(rule). The NashConv adds up
+what each agent could gain by its best response while the others keep their bids. Equilibrium is 1 where no agent gains
+by changing its bids, and 0 where they gain as much as they would from bids at true costs. The best responses are
+searched among constant bids, the same ones for every policy. A learner's NashConv is the interquartile mean over seeds.
 """
 COSTS = """
 ## Costs
 
-Mean of each channel that has a budget over the episodes of the test split; the learner's as mean over seeds, and how
-many seeds keep the budget.
+Mean cost of an episode of the test split in each channel that has a budget. Behind the mean of a learner: how many of
+its seeds keep the budget.
+"""
+TIMES = """
+## Training
+
+Times are wall-clock times of all seeds together. CPU counts compiling, training and scoring; it is the better measure
+where the machine was shared.
 """
 
 
 def _conditions(rows: Sequence[Row]) -> str:
-    where = sorted({f"- {row['where']}, {row['date']}" for row in rows})
-    return "Conditions:\n\n" + "\n".join(where) + "\n"
+    """Machines and versions, each with its first and its last day."""
+    lines = []
+    for where in sorted({row["where"] for row in rows}):
+        days = sorted({row["date"] for row in rows if row["where"] == where})
+        lines.append(f"- {where}, {' to '.join(dict.fromkeys((days[0], days[-1])))}")
+    return "Conditions:\n\n" + "\n".join(lines) + "\n"
 
 
 def _rank(row: Row) -> tuple[Any, ...]:
@@ -180,35 +194,46 @@ def _rank(row: Row) -> tuple[Any, ...]:
     return row["task"], not known, -interquartile_mean(known).mean if known else 0.0, key_of(row)
 
 
-def _returns(rows: Sequence[Row]) -> str:
-    who = ("task", "learner", "seeds", "steps a seed")
-    numbers = ("gain", "learner's return", *ANCHORS, "bound", "unit", "budgets kept")
-    times = ("compile [s]", "training [s]", "CPU [s]")
-    return _markdown((*who, *numbers, *times, "planner seen"), [_line(row) for row in rows])
+def _gains(rows: Sequence[Row]) -> str:
+    lines = []
+    for row in rows:
+        kept = ", ".join((kept_of(row["seeds"]), *_broken(row)))
+        earned = (gains_of(row["seeds"]), _return(Result(row["known"], row["seeds"]), unit=_unit(row["task"])))
+        lines.append((f"`{row['task']}-v{row['version']}`", _learner(row), *earned, kept, row.get("planner") or "-"))
+    return _markdown(("task", "learner", "gain", "return", "budgets kept", "planner seen"), lines)
 
 
-def _line(row: Row) -> tuple[str, ...]:
-    known, seeds = row["known"], row["seeds"]
-    known_times = row["seconds"] is not None
-    times = tuple(f"{x:.0f}" for x in (*row["seconds"][:2], row["cpu_s"])) if known_times else ("-",) * 3
-    head = (
-        f"`{row['task']}-v{row['version']}`",
-        row["run"]["config"]["algorithm"],
-        str(len(seeds)),
-        f"{row['steps']:,}",
-    )
-    earned = (gains_of(seeds), _return(Result(known, seeds)))
-    anchors = tuple(_anchor(known, name) for name in (*ANCHORS, "bound"))
-    kept = ", ".join((kept_of(seeds), *_broken(row)))
-    return (*head, *earned, *anchors, _unit(row["task"]), kept, *times, row.get("planner") or "-")
+def _learner(row: Row) -> str:
+    return str(row["run"]["config"]["algorithm"])
+
+
+def _ends(rows: Sequence[Row]) -> str:
+    """Returns of the references, a line for each task and split."""
+    lines: dict[tuple[str, str], tuple[str, ...]] = {}
+    for row in rows:
+        for split in (TEST, *row.get("named", {})):
+            result = result_on(row, split)
+            known = None if result is None else result.known
+            cells = tuple(_anchor(known, name) for name in (*ANCHORS, "bound"))
+            lines.setdefault((row["task"], split), (f"`{row['task']}` {split}", *cells))
+    return _markdown(("task and split", *ANCHORS, "bound"), list(lines.values()))
+
+
+def _times(rows: Sequence[Row]) -> str:
+    lines = []
+    for row in rows:
+        if row["seconds"] is not None:
+            times = (f"{x:.0f}" for x in (*row["seconds"][:2], row["cpu_s"]))
+            lines.append((f"`{row['task']}`", _learner(row), f"{len(row['seeds'])} x {row['steps']:,}", *times))
+    return _markdown(("task", "learner", "seeds x steps", "compile [s]", "training [s]", "CPU [s]"), lines)
 
 
 def _unit(task: str) -> str:
-    """Unit of a return; a dash for a task that this process does not know."""
+    """Unit of a return, with the blank before it; none for a scaled reward and for an unknown task."""
     try:
-        return "$" if set(get_spec(task).term_weights) == {1.0} else "reward"
+        return " $" if set(get_spec(task).term_weights) == {1.0} else ""
     except ValueError:
-        return "-"
+        return ""
 
 
 def _anchor(known: Row | None, name: str) -> str:
@@ -238,19 +263,17 @@ def gains_of(seeds: Sequence[Row]) -> str:
 
 def _shifted(rows: Sequence[Row]) -> list[str]:
     """The section of named splits; nothing where no task has any."""
-    header = ("task", "learner", "split", "gain", "gain on test", "learner's return", *ANCHORS, "bound")
+    header = ("task", "learner", "split", "gain", "return", "budgets kept")
     lines = [line for row in rows for line in _shifts(row)]
-    return [NAMED, _markdown((*header, "budgets kept"), lines)] if lines else []
+    return [NAMED, _markdown(header, lines)] if lines else []
 
 
 def _shifts(row: Row) -> list[tuple[str, ...]]:
     lines: list[tuple[str, ...]] = []
     for split, played in row.get("named", {}).items():
         result = Result(played["known"], played["seeds"])
-        anchors = (_anchor(result.known, name) for name in (*ANCHORS, "bound"))
         kept = kept_of(result.seeds) if result.seeds else "-"
-        cells = (gains_of(result.seeds), gains_of(row["seeds"]), _return(result), *anchors, kept)
-        lines.append((f"`{row['task']}`", row["run"]["config"]["algorithm"], split, *cells))
+        lines.append((f"`{row['task']}`", _learner(row), split, gains_of(result.seeds), _return(result), kept))
     return lines
 
 
@@ -269,12 +292,12 @@ def _markets(rows: Sequence[Row]) -> list[str]:
         if mine:
             scores = [equilibrium_score(x, conv[RULE]) for x in mine]
             cells = (_spell(interquartile_mean(mine), ",.0f"), _spell(interquartile_mean(scores), ".3f"))
-            lines.append((task, row["run"]["config"]["algorithm"], *cells, gains_of(row["seeds"])))
+            lines.append((task, _learner(row), *cells, gains_of(row["seeds"])))
     return [MARKETS, _markdown(header, lines)] if lines else []
 
 
-def _return(result: Result, form: str = ".4g") -> str:
-    return _spell(interquartile_mean([s["return"] for s in result.seeds]), form) if result.seeds else "-"
+def _return(result: Result, form: str = ".4g", unit: str = "") -> str:
+    return _spell(interquartile_mean([s["return"] for s in result.seeds]), form) + unit if result.seeds else "-"
 
 
 def latex(rows: Sequence[Row]) -> str:
@@ -292,7 +315,7 @@ def latex(rows: Sequence[Row]) -> str:
 
 def _latex_block(rows: Sequence[Row], task: str, split: str) -> list[str]:
     """Lines of one task on one split: the references without foresight, the learners, the best."""
-    results = {row["run"]["config"]["algorithm"]: found for row in rows if (found := result_on(row, split)) is not None}
+    results = {_learner(row): found for row in rows if (found := result_on(row, split)) is not None}
     known = next((result.known for result in results.values()), None)
     anchors = {} if known is None else {name: known[name] for name in ANCHORS if name in known}
     lines = {}
@@ -310,22 +333,28 @@ def _latex_line(cells: Sequence[str]) -> str:
 
 
 def _costs(rows: Sequence[Row]) -> str:
-    header = ("task", "learner", "channel", "budget", "random", "rule", "learner", "best", "seeds within")
-    return _markdown(header, [line for row in rows for line in _channels(row)])
+    lines: dict[tuple[str, str], tuple[str, ...]] = {}
+    for row in rows:
+        for name, budget in budgets_of(row).items():
+            if budget is not None:
+                key = row["task"], name
+                lines[key] = (*lines.get(key, _channel(row, name, budget)), _mine(row, name, budget))
+    # the learners of a task share its last cell
+    cells = [(*line[:5], "<br>".join(line[5:])) for line in lines.values()]
+    return _markdown(("task", "channel and budget", "random", "rule", "best", "learners"), cells)
 
 
-def _channels(row: Row) -> list[tuple[str, ...]]:
+def _channel(row: Row, name: str, budget: float) -> tuple[str, ...]:
+    """Cells of a channel: its budget and what references cost."""
     known = (row["known"] or {}).get("mean_costs", {})
-    lines: list[tuple[str, ...]] = []
-    for name, budget in budgets_of(row).items():
-        if budget is None:
-            continue
-        mine = [s["costs"][name] for s in row["seeds"]]
-        theirs = {k: f"{known[k][name]:.3g}" if name in known.get(k, ()) else "-" for k in ("random", "rule", "best")}
-        within = f"{sum(bool(keeps(np.asarray(x), np.asarray(budget))) for x in mine)} of {len(mine)}"
-        cells = (f"{budget:g}", theirs["random"], theirs["rule"], f"{np.mean(mine):.3g}", theirs["best"], within)
-        lines.append((f"`{row['task']}`", row["run"]["config"]["algorithm"], f"{name} [{unit_of(name)}]", *cells))
-    return lines
+    theirs = (f"{known[k][name]:.3g}" if name in known.get(k, ()) else "-" for k in ("random", "rule", "best"))
+    return f"`{row['task']}`", f"{name} {budget:g} {unit_of(name)}", *theirs
+
+
+def _mine(row: Row, name: str, budget: float) -> str:
+    costs = [s["costs"][name] for s in row["seeds"]]
+    within = sum(bool(keeps(np.asarray(x), np.asarray(budget))) for x in costs)
+    return f"{_learner(row)} {np.mean(costs):.3g}, {within} of {len(costs)}"
 
 
 def budgets_of(row: Row) -> dict[str, float | None]:

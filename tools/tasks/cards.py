@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from powerzoo_jax.base.types import TaskSpec
+from powerzoo_jax.envs.constraint import UNITS
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.oracle import get_reference
 from powerzoo_jax.oracle.baselines import CAUSAL, RULE, TRIVIAL
 from powerzoo_jax.oracle.reference import BEST
+from powerzoo_jax.oracle.registry import load_table, version_key
 from powerzoo_jax.tasks.score import gain
 
+POLICIES = ("random", TRIVIAL, RULE, CAUSAL, BEST)
+# heading of each family, in the order of the page
+FAMILIES = {
+    "feeder": "Feeder tasks",
+    "transmission": "Transmission tasks",
+    "market": "Market tasks",
+    "joint": "Tasks on both voltage levels",
+    "microgrid": "Island tasks",
+}
 SHOWN = 3  # names of a block that are spelled out
 # formulas of reward terms, all [$] but those that say otherwise; P power, E energy, dt step
 MEANING = {
@@ -46,16 +57,20 @@ MEANING = {
 }
 
 
+def by_family(sims: Mapping[str, Sim]) -> dict[str, str]:
+    """Heading of each task's family, tasks in the order of the page."""
+    order = {task: list(FAMILIES).index(sim.spec.family) for task, sim in sims.items()}
+    return {task: FAMILIES[sims[task].spec.family] for task in sorted(sims, key=lambda task: (order[task], task))}
+
+
 def cards(sims: Mapping[str, Sim], about: Mapping[str, str]) -> Iterator[str]:
-    """Lines of one section per task."""
-    yield "## Cards"
-    yield ""
-    yield "With the default keywords; `powerzoo-jax show TASK` prints every field. A reward is the sum of its terms,"
-    yield "each times its weight. Entries of an action lie in [-1, 1] in the kernel; here they have the bounds of the"
-    yield "device."
-    for task, sim in sims.items():
-        yield ""
-        yield from _card(task, sim, about.get(task, ""))
+    """Lines of one section per family, with a card for each task."""
+    told = ""
+    for task, heading in by_family(sims).items():
+        if heading != told:
+            yield from (f"## {heading}", "")
+            told = heading
+        yield from (*_card(task, sims[task], about.get(task, "")), "")
 
 
 def _card(task: str, sim: Sim, about: str) -> Iterator[str]:
@@ -73,19 +88,50 @@ def _card(task: str, sim: Sim, about: str) -> Iterator[str]:
     yield f"| observation | {_observation(sim)} |"
     for name, weight in zip(spec.term_names, spec.term_weights, strict=True):
         yield f"| reward: {name.replace('_', ' ')} | {weight:g} x ({MEANING.get(name, name.replace('_', ' '))}) |"
-    yield f"| tells apart | {_ladder(get_reference(task, 'test'))} |"
+    yield f"| costs | {', '.join(map(_channel, spec.cost_names, spec.cost_budget))} |"
     yield f"| keywords | {_keywords(spec)} |"
+    records = sorted(load_table().get(task, {}).get(version_key(task), {}).items())
+    if records:
+        yield from ("", *_returns(records), "", *_bounds(records))
 
 
-def _ladder(record: Mapping[str, Any]) -> str:
-    """Gains of what looks at nothing, of the rule, of what looks back and of what foresees, and what one is worth."""
-    kept = record["feasible"]
-    steps = (
-        f"{name} {gain(record[name], record[RULE], record[BEST]):.3g}" if kept[name] else f"{name} breaks a budget"
-        for name in (TRIVIAL, RULE, CAUSAL, BEST)
-        if name in record
-    )
-    return f"gains on test: {', '.join(steps)}; a gain of 1 is {record[BEST] - record[RULE]:.4g} an episode"
+def _returns(records: Sequence[tuple[str, dict[str, Any]]]) -> Iterator[str]:
+    """Mean returns split by split."""
+    yield f"| split, episodes | {' | '.join(POLICIES)} |"
+    yield f"|---|{'---:|' * len(POLICIES)}"
+    for split, record in records:
+        returns = {name: _number(record.get(name)) for name in POLICIES}
+        kept = record["feasible"]
+        cells = (shown if kept.get(name, True) else f"({shown})" for name, shown in returns.items())
+        yield f"| {split}, {record['n']} | {' | '.join(cells)} |"
+
+
+def _bounds(records: Sequence[tuple[str, dict[str, Any]]]) -> Iterator[str]:
+    """Bounds, gaps and gains split by split; a bound of scores where one is known on some split."""
+    scores = any("bound_of_actions" in record for _, record in records)
+    header = ("bound", *(("bound of scores",) if scores else ()), "gap", "gain of trivial", "gain of causal")
+    yield f"| split | {' | '.join(header)} |"
+    yield f"|---|{'---:|' * len(header)}"
+    for split, record in records:
+        cells = [_number(record["bound"]), *([_number(record.get("bound_of_actions"))] if scores else [])]
+        cells.append("-" if record["gap"] is None else f"{round(100 * record['gap'], 2) + 0.0:.2f} %")
+        cells += [_number(_gain(record, name)) for name in (TRIVIAL, CAUSAL)]
+        yield f"| {split} | {' | '.join(cells)} |"
+
+
+def _gain(record: Mapping[str, Any], name: str) -> float | None:
+    """Gain of a reference; None where it is not known, or where it or the rule breaks a budget."""
+    if name not in record or not record["feasible"]["rule"]:
+        return None
+    return gain(record[name], record[RULE], record[BEST], feasible=record["feasible"][name])
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _channel(name: str, budget: float) -> str:
+    return name if math.isinf(budget) else f"**{name} {budget:g} {UNITS[name]}**"
 
 
 def _listed(names: tuple[str, ...]) -> str:

@@ -6,145 +6,106 @@ they differ.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from powerzoo_jax.base.types import TaskSpec
-from powerzoo_jax.envs.constraint import UNITS
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.oracle.baselines import CAUSAL, TRIVIAL
-from powerzoo_jax.oracle.registry import load_table, version_key
 from powerzoo_jax.tasks import list_tasks, make
-from powerzoo_jax.tasks.score import gain
 from tools.builder import run_page
-from tools.tasks.cards import cards
+from tools.tasks.cards import by_family, cards
 
 PAGE = Path("docs") / "tasks.md"
 COMMAND = "python -m tools.tasks.report --write"
-POLICIES = ("random", TRIVIAL, "rule", CAUSAL, "best")
 
 ABOUT = {
-    "battery_arbitrage": "One battery earns on day-ahead prices within the limits of its feeder.",
+    "battery_arbitrage": "One battery earns money at day-ahead prices within the limits of its feeder.",
     "comparison_tso_centralized": "One operator commits and dispatches 54 units against load, wind and sun.",
-    "dc_microgrid": "An islanded data centre places its jobs, cools, and covers itself by sun, battery and diesel.",
-    "dc_microgrid_safe": "The same with missed jobs as a constraint instead of a price.",
-    "dc_scheduling": "A data centre on a feeder starts its jobs and cools by price, deadline and temperature.",
-    "dc_scheduling_7d": "The same over a week.",
+    "dc_microgrid": "An islanded data centre schedules jobs and cooling on solar power, a battery and diesel.",
+    "dc_microgrid_safe": "`dc_microgrid` with a budget for missed jobs instead of a price.",
+    "dc_scheduling": "A data centre on a feeder schedules jobs and cooling by price, deadline and temperature.",
+    "dc_scheduling_7d": "`dc_scheduling` over a week.",
     "dso": "A distribution company calls on six flexible loads to keep the voltage band at least cost.",
     "gencos_bidding": "Five generators bid against each other; each earns at the price of its own bus.",
-    "joint_trans_dist": "Five generators above, and the batteries of a feeder below one of their buses.",
-    "joint_trans_dist_7d": "The same over a week.",
+    "joint_trans_dist": "Five generators on a transmission grid, and three batteries on a feeder below it.",
+    "joint_trans_dist_7d": "`joint_trans_dist` over a week.",
     "marl_der_arbitrage": "Three batteries trade energy and share a tight voltage band.",
-    "marl_der_arbitrage_5bat": "The same with five batteries.",
-    "marl_der_arbitrage_7d": "The same over a week.",
-    "marl_ders_benchmark": "Batteries, plants and flexible loads on one feeder, with reactive power.",
+    "marl_der_arbitrage_5bat": "`marl_der_arbitrage` with five batteries.",
+    "marl_der_arbitrage_7d": "`marl_der_arbitrage` over a week.",
+    "marl_ders_benchmark": "Batteries, solar plants and flexible loads on one feeder, with reactive power.",
     "marl_ev_v2g": "Five vehicles charge for their trips and sell back what they can spare, over a week.",
-    "marl_ev_v2g_10ev": "The same with ten vehicles.",
-    "marl_ev_v2g_1d": "The same over a day.",
-    "marl_opf": "Five generators share the load by score; lines must not be overloaded.",
-    "marl_opf_118": "The same on the 118-bus network, at its load ratios and budgets.",
-    "marl_opf_7d": "The same over a week.",
-    "marl_uc": "`marl_opf` with on and off, minimum times and starts.",
-    "opf_118": "Fifty-four generators on the 118-bus network.",
-    "opf_118_7d": "The same over a week.",
+    "marl_ev_v2g_10ev": "`marl_ev_v2g` with ten vehicles.",
+    "marl_ev_v2g_1d": "`marl_ev_v2g` over a day.",
+    "marl_opf": "Five generators share the load by scores without overloading lines.",
+    "marl_opf_118": "`marl_opf` on the 118-bus network, with load ratios and budgets of its own.",
+    "marl_opf_7d": "`marl_opf` over a week.",
+    "marl_uc": "`marl_opf` with units that switch on and off, with minimum times and start-up costs.",
+    "opf_118": "Fifty-four generators share the load of the 118-bus network.",
+    "opf_118_7d": "`opf_118` over a week.",
 }
 
 HEAD = f"""\
 # Tasks
 
-`powerzoo_jax.make(task, split=...)` builds the array kernel, `powerzoo.make_task_env(task, split=...)` the Gymnasium or
-PettingZoo view. Every task has the splits train, val and test, whose days do not overlap, and named ones that differ
-from training on purpose; `powerzoo-jax show TASK` prints keywords, units and observation fields, and asking for an
-unknown split names the valid ones. Rewards hold no penalties: costs are physical channels beside them, with budgets per
-episode where the task constrains them. `{COMMAND}` writes this page.
+`powerzoo_jax.make(task, split=...)` builds a task for array programs, `powerzoo.make_task_env(task, split=...)` the
+same one as a Gymnasium or PettingZoo environment. Every task has the splits train, val and test, whose days do not
+overlap. Named splits, such as `price_stress`, differ from training on purpose. Rewards hold no penalties: limits that
+are broken count as costs in physical units, some with a budget for an episode. `powerzoo-jax show TASK` prints the
+splits, keywords, units and observation fields of a task. Observation and action in the table are the numbers of entries
+of one agent. This page is written by `{COMMAND}`.
 
 """
 
-REFERENCES = """\
-Mean returns of an episode in the unit of the reward, all on the same episodes, by `powerzoo-jax reference TASK`. The
-best plans known have foresight and the budgets that learners have; no policy within the budgets returns more than the
-bound, and the gap is (bound - best) / (best - rule). The gain is 0 for the rule and 1 for the best. A return in
-brackets breaks a budget and has no gain; a best in brackets is of the plans that break budgets least, where none are
-known that keep them. Trivial is the better of the best constant action and the best clock plan, causal a planner that
-knows no more than learners do. Where units share the load by their scores, the bound holds for every dispatch, also for
-those that no scores lead to, so that plans cannot close the whole gap; the bound of actions is that of what scores can
-reach, where one is known. How far rules stay below budgets stands in
-`benchmarks/results/margins.tsv`, by `python -m tools.tasks.margins`.
+READING = """\
+## How to read the cards
+
+They show each task with its default keywords. A reward is the sum of its terms, each times its weight. An action entry
+lies in [-1, 1] in the kernel; the cards give the bounds of the device. Costs are sums over an episode. Those in bold
+have a budget, the others are only reported.
+
+**Returns** are means over the same episodes, in the unit of the reward, from `powerzoo-jax reference TASK`.
+
+- *random* plays random actions, *rule* is an operator's rule.
+- *trivial* looks at nothing: it is the better of the best constant action and the best fixed daily schedule.
+- *causal* is a planner that knows no more than a learner does.
+- *best* are the best plans known. They foresee the episode and keep the same budgets as learners.
+- A return in brackets breaks a budget and has no gain. Where the best stands in brackets, no plans are known that keep
+  the budgets, and these break them least.
+
+**Bounds**: no policy within the budgets returns more than the bound. The gap is (bound - best) / (best - rule). In some
+tasks units share the load by scores. Their bound holds for every dispatch, also for those that no scores lead to, so
+plans cannot close that gap; a tighter bound, of what scores can reach, is given where one is known.
+
+**Gain** is 0 for the rule and 1 for the best. `benchmarks/results/margins.tsv` shows how far rules stay below the
+budgets (`python -m tools.tasks.margins`).
 """
 
 
 def page() -> str:
     """The whole page."""
     sims = {task: make(task) for task in list_tasks()}
-    parts = (_overview(sims), _channels(sims), _references(), cards(sims, ABOUT))
-    return HEAD + "\n\n".join("\n".join(part) for part in parts) + "\n"
+    return (
+        HEAD
+        + "\n\n".join("\n".join(part) for part in (_overview(sims), READING.splitlines(), cards(sims, ABOUT)))
+        + "\n"
+    )
 
 
 def _overview(sims: dict[str, Sim]) -> Iterator[str]:
-    yield "| task | what it asks | grid | agents | steps | observation | action | version |"
-    yield "|---|---|---|---:|---|---:|---:|---:|"
-    for task, sim in sims.items():
-        spec, dims = sim.spec, sim.env.dims
+    yield "| task | what it asks | grid | agents | steps | observation, action |"
+    yield "|---|---|---|---:|---|---:|"
+    for task in by_family(sims):
+        spec, dims = sims[task].spec, sims[task].env.dims
         steps = f"{spec.horizon} x {_minutes(spec)} min"
         yield (
-            f"| `{task}` | {ABOUT.get(task, '')} | {spec.case} | {len(spec.agents)} | {steps} | {dims.obs} | {dims.act}"
-            f" | {spec.version} |"
+            f"| [`{task}`](#{task}) | {ABOUT.get(task, '')} | {spec.case} | {len(spec.agents)} | {steps}"
+            f" | {dims.obs}, {dims.act} |"
         )
-
-
-def _channels(sims: dict[str, Sim]) -> Iterator[str]:
-    yield "## Costs and budgets"
-    yield ""
-    yield "Sums over an episode; a channel without a number is reported and not constrained."
-    yield ""
-    yield "| task | channels |"
-    yield "|---|---|"
-    for task, sim in sims.items():
-        spec = sim.spec
-        parts = [_channel(name, budget) for name, budget in zip(spec.cost_names, spec.cost_budget, strict=True)]
-        yield f"| `{task}` | {', '.join(parts)} |"
-
-
-def _references() -> Iterator[str]:
-    yield "## Reference returns"
-    yield ""
-    yield from REFERENCES.splitlines()
-    yield ""
-    columns = ("episodes", *POLICIES, "bound", "of actions", "gap", "gain of trivial", "gain of causal")
-    yield f"| task | split | {' | '.join(columns)} |"
-    yield f"|---|---|{'---:|' * len(columns)}"
-    for task, versions in sorted(load_table().items()):
-        for split, record in sorted(versions.get(version_key(task), {}).items()):
-            yield f"| `{task}` | {split} | {record['n']} | {' | '.join(_between(record))} |"
-
-
-def _between(record: dict[str, Any]) -> Iterator[str]:
-    """Cells of a record: returns of policies, bounds and gap, gains of those that look at nothing and at the past."""
-    for name in POLICIES:
-        shown = _number(record.get(name))
-        yield shown if record["feasible"].get(name, True) else f"({shown})"
-    yield _number(record["bound"])
-    yield _number(record.get("bound_of_actions"))
-    yield "-" if record["gap"] is None else f"{round(100 * record['gap'], 2) + 0.0:.2f} %"
-    for name in (TRIVIAL, CAUSAL):
-        known = name in record and record["feasible"]["rule"]
-        share = gain(record[name], record["rule"], record["best"], feasible=record["feasible"][name]) if known else None
-        yield _number(share)
 
 
 def _minutes(spec: TaskSpec) -> int:
     return round(60 * spec.dt_hours)
-
-
-def _channel(name: str, budget: float) -> str:
-    return name if math.isinf(budget) else f"**{name} {budget:g} {UNITS[name]}**"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
