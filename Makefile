@@ -61,8 +61,8 @@ native-sanitize: $(VENV)/.native  ## driver of the compiled kernel under Address
 	$(BIN)/cmake --build build/native-sanitize -- --no-print-directory
 	build/native-sanitize/driver
 
-test-browser: $(VENV)/.stamp  ## pages of episodes in headless Chromium (Debian package chromium)
-	$(BIN)/python -m pytest -q tests/browser/check_page.py
+test-browser: $(VENV)/.stamp  ## pages of episodes and of the site in headless Chromium (Debian package chromium)
+	$(BIN)/python -m pytest -q tests/browser/check_page.py tests/browser/check_site.py
 
 soak-quick: $(VENV)/.native  ## two thousand abused steps of every task and preset: only finite numbers, one program each
 	$(BIN)/python -m tools.soak --quick --steps 2e3 --jobs $(SIDE_BY_SIDE)

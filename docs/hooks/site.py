@@ -11,6 +11,7 @@ import base64
 import importlib.util
 import re
 import tomllib
+from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
 from typing import Any
@@ -110,6 +111,8 @@ In examples `jax`, `jnp` (`jax.numpy`), `np` (NumPy) and `powerzoo_jax` are impo
 """
 ELSEWHERE = PAGES | NOTEBOOKS | RESULTS
 SOURCE_OF = {page: source for source, page in ELSEWHERE.items()}
+HASH = re.compile(r"\b([0-9a-f]{8})[0-9a-f]{56}\b")  # of a file: the site shows how it begins
+BREAKING = "\n<style>.md-typeset table code { overflow-wrap: anywhere; }</style>\n"  # paths of sources are long
 LINK = re.compile(r"(?<=\]\()([^)\s#]+)")
 
 
@@ -147,6 +150,8 @@ def on_files(files: Any, config: Any) -> Any:
             text = (ROOT / source).read_text(encoding="utf-8")
             if source in RESULTS:
                 text = table_page(source, text)
+            elif source.endswith("PROVENANCE.md"):
+                text = HASH.sub(r"\1...", text) + BREAKING
         files.append(File.generated(config, page, content=text))
     for name, (title, modules) in API.items():
         files.append(File.generated(config, f"api/{name}.md", content=api_page(title, modules)))
@@ -263,7 +268,8 @@ def notebook_page(source: str, notebook: dict[str, Any], repository: str) -> tup
 
 
 def table_page(source: str, text: str) -> str:
-    """A table of tab-separated values as Markdown."""
-    header, *rows = [line.split("\t") for line in text.splitlines() if line and not line.startswith("#")]
-    lines = [header, ["---"] * len(header), *rows]
-    return f"# {source}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+    """A table of tab-separated values as text in columns, which may be wider than a page."""
+    rows = [line.split("\t") for line in text.splitlines() if line and not line.startswith("#")]
+    widths = [max(map(len, column)) for column in zip_longest(*rows, fillvalue="")]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return f"# {source}\n\n" + "\n".join(("```text", *lines, "```")) + "\n"

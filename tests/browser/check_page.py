@@ -68,30 +68,29 @@ setTimeout(write, 1500);
 }</script>"""
 
 
+def chromium() -> list[str]:
+    """Command that starts the browser without a window."""
+    program = next((path for path in map(shutil.which, NAMES) if path), None)
+    assert program, REMEDY
+    return [program, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+
+
 @pytest.fixture(scope="module")
 def browse(tmp_path_factory):
     """A function that opens a page, (html, width, height, dark) -> (report of its script, picture (H, W, 3))."""
-    program = next((path for path in map(shutil.which, NAMES) if path), None)
-    assert program, REMEDY
     folder = tmp_path_factory.mktemp("pages")
 
     def run(html: str, width: int, height: int, dark: bool) -> tuple[dict, np.ndarray]:
         page, picture = folder / "page.html", folder / "page.png"
         page.write_text(html.replace("<head>", f"<head>{CAUGHT}"), encoding="utf-8")
-        options = [
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--hide-scrollbars",
-            f"--window-size={width},{height}",
-        ]
-        options += [f"--blink-settings=preferredColorScheme={0 if dark else 1}", f"--user-data-dir={folder / 'user'}"]
+        options = [f"--window-size={width},{height}", f"--user-data-dir={folder / 'user'}"]
+        options += [f"--blink-settings=preferredColorScheme={0 if dark else 1}"]
         # no host has an address: what a page asked for from elsewhere would fail
         options += ["--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=4000"]
 
         def call(option: str) -> str:
             done = subprocess.run(
-                [program, *options, option, page.as_uri()], capture_output=True, text=True, timeout=120
+                [*chromium(), *options, option, page.as_uri()], capture_output=True, text=True, timeout=120
             )
             assert done.returncode == 0, done.stderr
             return done.stdout

@@ -94,7 +94,7 @@ def page() -> str:
 
 def _overview(sims: dict[str, Sim]) -> Iterator[str]:
     yield "| task | what it asks | grid | agents | steps | observation, action |"
-    yield "|---|---|---|---:|---|---:|"
+    yield "|---|---|---|---:|---:|---:|"
     for task in by_family(sims):
         spec, dims = sims[task].spec, sims[task].env.dims
         steps = f"{spec.horizon} x {_minutes(spec)} min"
