@@ -129,7 +129,7 @@ HEAD = """# Leaderboard
 How close learners come to the best plans known. Each is trained with several seeds by its settings in `configs/`, and
 then plays the same episodes as the references: every start of the test split once, or a drawn sample of them for tasks
 whose plans take long to compute (the page of [tasks](tasks.md) gives the numbers). `powerzoo-jax leaderboard` writes
-this page.
+this page; `powerzoo-jax leaderboard TASK:LEARNER --page mine.md` plays a row of it again.
 
 - **Gain** is (return - rule) / (best - rule): 0 is the operator's rule, 1 the best plans known, which foresee the whole
   episode and keep the same budgets. Only seeds that keep every budget count. A learner without such a seed has no gain
