@@ -29,6 +29,7 @@ from powerzoo_jax.base.ranges import (
     POSITIVE,
     POSITIVE_SHARE,
     SHARE,
+    Share,
     axes,
     checks_ranges,
     fitted,
@@ -57,6 +58,8 @@ def reactive(s_mva: Array, p_mw: Array, command_mvar: Array) -> Array:
 
 Rating = float | Sequence[float] | np.ndarray  # one value for the whole fleet, or one per unit
 
+Charge = Share | tuple[Share, Share] | tuple[tuple[Share, Share], ...]  # one, a range of all, or a range per unit
+
 PositiveRating = Annotated[Rating, POSITIVE]
 SignlessRating = Annotated[Rating, NOT_NEGATIVE]
 ShareRating = Annotated[Rating, SHARE]
@@ -74,6 +77,12 @@ def share(device: str, **values: Rating) -> None:
     """Raise SettingsError for an efficiency outside (0, 1]; the same as `EfficiencyRating` beside a parameter."""
     for name, value in values.items():
         fitted(f"{device} {name}", value, EfficiencyRating)
+
+
+def charge_range(initial_soc: Charge) -> tuple[Rating, Rating]:
+    """Ends (low, high) of the range that the first state of charge is drawn from, one value or (G,) each [-]."""
+    low, high = np.asarray(initial_soc if isinstance(initial_soc, tuple) else (initial_soc, initial_soc), np.float64).T
+    return low, high
 
 
 def inverter(device: str, s_mva: Rating, power_mw: Rating, rating: str) -> None:

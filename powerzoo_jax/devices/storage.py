@@ -10,10 +10,11 @@ import numpy as np
 from jax import Array
 
 from powerzoo_jax.base import struct
-from powerzoo_jax.base.ranges import Count, Share, checks_ranges
+from powerzoo_jax.base.ranges import Count, checks_ranges
 from powerzoo_jax.base.spaces import Field
 from powerzoo_jax.devices.protocol import (
     TIME,
+    Charge,
     Delivery,
     DeviceKind,
     EfficiencyRating,
@@ -25,6 +26,7 @@ from powerzoo_jax.devices.protocol import (
     ShareRating,
     SignlessRating,
     UnitAccount,
+    charge_range,
     columns,
     inverter,
     reactive,
@@ -119,17 +121,17 @@ def storage_params(
     eta_roundtrip: EfficiencyRating = 0.9025,
     soc_min: ShareRating = 0.1,
     soc_max: ShareRating = 0.9,
-    initial_soc: Share | tuple[Share, Share] = 0.5,
+    initial_soc: Charge = 0.5,
     degradation_per_mwh: SignlessRating = 0.0,
 ) -> StorageParams:
     """Parameters of `n_unit` batteries; the round trip splits evenly, eta = sqrt(eta_roundtrip) each way.
 
     s_mva:        inverter rating, power_mw where none is given
-    initial_soc:  one value, or (low, high) to draw from at every reset
+    initial_soc:  one value, or (low, high) to draw from at every reset, or such a pair per unit
     Every other rating is one value for all, or one per unit.
     Raises ValueError for non-positive ratings, reversed limits or efficiencies outside (0, 1].
     """
-    low, high = initial_soc if isinstance(initial_soc, tuple) else (initial_soc, initial_soc)
+    low, high = charge_range(initial_soc)
     s_mva = power_mw if s_mva is None else s_mva
     inverter("battery", s_mva, power_mw, "power_mw")
     if not _ordered(0, soc_min, soc_max, 1) or not np.all(np.asarray(soc_min) < np.asarray(soc_max)):

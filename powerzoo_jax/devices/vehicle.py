@@ -12,10 +12,11 @@ from jax import Array
 
 from powerzoo_jax.base import Purpose, purpose_key, struct
 from powerzoo_jax.base.random import integers
-from powerzoo_jax.base.ranges import Share, checks_ranges
+from powerzoo_jax.base.ranges import checks_ranges
 from powerzoo_jax.base.spaces import Field
 from powerzoo_jax.devices.protocol import (
     TIME,
+    Charge,
     DeviceKind,
     EfficiencyRating,
     EpisodeStart,
@@ -24,6 +25,7 @@ from powerzoo_jax.devices.protocol import (
     SeenUnits,
     ShareRating,
     SignlessRating,
+    charge_range,
     columns,
 )
 from powerzoo_jax.devices.storage import ENERGY_TERMS, charge, degradation_usd, energy_bounds
@@ -131,24 +133,24 @@ def vehicle_params(
     eta_discharge: EfficiencyRating = 0.95,
     soc_min: ShareRating = 0.1,
     soc_max: ShareRating = 0.95,
-    initial_soc: Share | tuple[Share, Share] = 0.8,
+    initial_soc: Charge = 0.8,
     soc_departure_min: ShareRating = 0.8,
     degradation_per_mwh: SignlessRating = 0.0,
     unmet_usd_per_mwh: SignlessRating = 2000.0,
 ) -> VehicleParams:
     """Parameters of the vehicles that drive `trips`; each rating is one value for all, or one per vehicle.
 
-    initial_soc:  one value, or (low, high) to draw from at every reset
+    initial_soc:  one value, or (low, high) to draw from at every reset, or such a pair per vehicle
     Raises ValueError for non-positive ratings, reversed limits or efficiencies outside (0, 1].
     """
-    low, high = initial_soc if isinstance(initial_soc, tuple) else (initial_soc, initial_soc)
+    low, high = charge_range(initial_soc)
     floor, ceiling = np.asarray(soc_min), np.asarray(soc_max)
     if not ((floor >= 0) & (floor < ceiling) & (ceiling <= 1)).all():
         raise ValueError(f"vehicle soc_min = {soc_min}, soc_max = {soc_max}: need 0 <= soc_min < soc_max <= 1.")
     for name, value in (("initial_soc", low), ("initial_soc", high), ("soc_departure_min", soc_departure_min)):
         if not ((floor <= np.asarray(value)) & (np.asarray(value) <= ceiling)).all():
             raise ValueError(f"vehicle {name} = {value} must lie inside [{soc_min}, {soc_max}].")
-    if low > high:
+    if np.any(low > high):
         raise ValueError(f"vehicle initial_soc = {initial_soc} is reversed. Give (low, high).")
     n_unit = trips.mask.shape[0]
     made = columns(

@@ -21,6 +21,7 @@ from powerzoo_jax.base.solver_mode import AUTO, MODES
 from powerzoo_jax.data import Series
 from powerzoo_jax.data.clock import steps_per_day
 from powerzoo_jax.devices import StorageParams, storage_params
+from powerzoo_jax.devices.protocol import Charge
 
 MINUTES_PER_HOUR, MINUTES_PER_DAY = 60, 1440
 TIGHTNESS = ("loose", STANDARD := "standard", "strict")  # standard budgets are those of a spec
@@ -287,7 +288,8 @@ def refuse_padding(owner: str, dims: Dims | None, own: Dims) -> None:
         raise ValueError(f"{owner}: this family has nothing to pad; leave dims out, or give {own}.")
 
 
-BATTERY_RATINGS = ("battery_capacity_mwh", "battery_power_mw", "eta_roundtrip", "soc_min", "soc_max")
+BATTERY_RATINGS = ("battery_capacity_mwh", "battery_power_mw", "eta_roundtrip", "soc_min", "soc_max", "initial_soc")
+DRAWN = ("initial_soc",)  # a pair of numbers is the range of all devices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,7 +300,7 @@ class BatteryKeywords:
     battery_power_mw:     [MW] largest power, both ways; likewise
     eta_roundtrip:        [-] share of the energy taken in that comes out again; likewise
     soc_min, soc_max:     [-] band of the state of charge; likewise
-    initial_soc:          a value, or (low, high) to draw from
+    initial_soc:          a value, or (low, high) to draw from, or such a pair of each
     """
 
     battery_capacity_mwh: Positive | tuple[Positive, ...] = 0.5
@@ -306,14 +308,15 @@ class BatteryKeywords:
     eta_roundtrip: PositiveShare | tuple[PositiveShare, ...] = 0.95
     soc_min: Share | tuple[Share, ...] = 0.1
     soc_max: Share | tuple[Share, ...] = 0.9
-    initial_soc: Share | tuple[Share, Share] = 0.5
+    initial_soc: Charge = 0.5
 
 
 def one_each(settings: Any, names: Iterable[str], count: int, devices: str) -> None:
     """Raise SettingsError, naming both numbers, for a keyword that lists values of another number of devices."""
     for name in names:
         value = getattr(settings, name)
-        if isinstance(value, tuple) and len(value) != count:
+        listed = isinstance(value, tuple) and (name not in DRAWN or not value or isinstance(value[0], tuple))
+        if listed and len(value) != count:
             raise SettingsError(
                 f"{name} has {len(value)} values for {count} {devices}. Give one value, or one for each."
             )
@@ -322,7 +325,7 @@ def one_each(settings: Any, names: Iterable[str], count: int, devices: str) -> N
 def storage_stack(
     settings: BatteryKeywords,
     count: int,
-    degradation_per_mwh: float,
+    degradation_per_mwh: float | tuple[float, ...],
     dtype: Any,
     s_mva: float | tuple[float, ...] | None = None,
 ) -> StorageParams:

@@ -115,7 +115,6 @@ def test_a_mixed_fleet_shows_its_units_kind_after_kind():
         ((("storag", 6, {}),), "storage"),
         ((("storage", 99, {}),), "no bus 99"),
         ((("storage", 6, {"power_mw": 0.1}), ("storage", 7, {})), "different ratings"),
-        ((("storage", 6, {"initial_soc": 0.4}), ("storage", 7, {"initial_soc": 0.5})), "one value for all"),
     ],
 )
 def test_devices_that_cannot_be_built_are_refused_by_name(devices, words):

@@ -16,6 +16,7 @@ from powerzoo_jax.devices.registry import KINDS
 from powerzoo_jax.families.feeder.tasks.build import FeederFleet
 from powerzoo_jax.families.feeder.tasks.series import Extra
 from powerzoo_jax.families.feeder.tasks.settings import FeederSettings
+from powerzoo_jax.tasks.settings import DRAWN
 from powerzoo_jax.tasks.site import Surroundings
 
 Month = Annotated[int, Range(1, 12)]
@@ -26,7 +27,6 @@ KEYWORDS_OF = {
     ("flexload",): ("shift_horizon",),
     ("datacenter",): ("workload_preset", "weather_site", "sla_price", "target_pue"),
 }
-SHARED_RATINGS = ("initial_soc",)  # one value for all units of a kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,7 @@ def make_fleet(
     asked: dict[str, Any] = {}
     for kind in dict.fromkeys(kinds):
         units = [ratings for other, _, ratings in rows if other == kind]
-        stacks[kind] = _stack(KINDS[kind], len(units), minutes, dtype, _by_name(spec, kind, units))
+        stacks[kind] = _stack(KINDS[kind], len(units), minutes, dtype, _by_name(units))
         settle = KINDS[kind].settle
         if settle is not None:
             more = settle(settings, minutes, dtype)
@@ -122,17 +122,11 @@ def _stack(kind: DeviceKind, n_unit: int, minutes: int, dtype: Any, ratings: dic
     return kind.make(n_unit, dtype, **ratings)
 
 
-def _by_name(spec: TaskSpec, kind: str, units: list[dict[str, Any]]) -> dict[str, Any]:
-    """Ratings of all units of a kind: a list for each, or one value where the kind has it in common."""
-    found: dict[str, Any] = {}
-    for name in units[0]:
-        if name == "phases":
-            continue
-        values = [unit[name] for unit in units]
-        if name in SHARED_RATINGS and len(set(values)) > 1:
-            raise ValueError(f"{spec.id}: {name} of the {kind} units is {values}; it is one value for all of them.")
-        found[name] = values[0] if name in SHARED_RATINGS else values
-    return found
+def _by_name(units: list[dict[str, Any]]) -> dict[str, Any]:
+    """Ratings of all units of a kind, a list for each; ranges that are drawn from are pairs (low, high)."""
+    found = {name: [unit[name] for unit in units] for name in units[0] if name != "phases"}
+    pairs = {name: tuple(x if isinstance(x, tuple) else (x, x) for x in found[name]) for name in found if name in DRAWN}
+    return found | pairs
 
 
 def unit_names(rows: list[tuple[str, Any, dict[str, Any]]]) -> list[tuple[str, list[str]]]:

@@ -40,11 +40,11 @@ class StorageKeywords(BatteryKeywords):
     """Keywords of every feeder with batteries.
 
     battery_bus_ids:      external bus ids, one battery each
-    degradation_per_mwh:  [$/MWh] wear
+    degradation_per_mwh:  [$/MWh] wear; a value for all, or a list of one each
     """
 
     battery_bus_ids: tuple[Label, ...] = (6,)
-    degradation_per_mwh: NotNegative = 5.0
+    degradation_per_mwh: NotNegative | tuple[NotNegative, ...] = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)

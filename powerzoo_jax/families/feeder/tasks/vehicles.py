@@ -22,6 +22,7 @@ from powerzoo_jax.data.clock import MINUTE_NS, to_local
 from powerzoo_jax.data.library import usual_price
 from powerzoo_jax.data.splits import list_splits, split_days, split_rows
 from powerzoo_jax.devices import CommuteTrip, Session, VehicleParams, daily_trips, session_trips, vehicle_params
+from powerzoo_jax.devices.protocol import Charge
 from powerzoo_jax.devices.trips import DAY_MIN, Trips
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.observe import with_field
@@ -37,6 +38,7 @@ from powerzoo_jax.families.feeder.tasks.settings import (
     own_series,
 )
 from powerzoo_jax.families.feeder.tasks.storage import StorageTaskConfig, chosen_buses, plan_of_units
+from powerzoo_jax.tasks.settings import one_each
 
 SESSIONS, ENERGY = "acn_sessions", "ev.delivered_kwh"
 STATION, STAY = "ev.station_code", "ev.stay_min"
@@ -49,10 +51,10 @@ def recorded_split(split: str) -> str:
     return split if split in list_splits(SESSIONS) else "test"
 
 
-def recorded_trips(split: str, n_vehicle: int, most_kwh: float, dt_minutes: int, dtype: Any) -> Trips:
+def recorded_trips(split: str, n_vehicle: int, most_kwh: np.ndarray, dt_minutes: int, dtype: Any) -> Trips:
     """Trips of `n_vehicle` vehicles, the busiest stations first, that repeat after PERIOD_DAYS.
 
-    most_kwh:  what a battery holds; a session that delivered more is taken to have filled it
+    most_kwh:  what a battery holds, () or one each; a session that delivered more is taken to have filled it
     A vehicle is whoever stood at its station. Stays that overlap, are shorter than a step or leave less than a step for
     the trip between them are left out.
     """
@@ -61,7 +63,7 @@ def recorded_trips(split: str, n_vehicle: int, most_kwh: float, dt_minutes: int,
     start = (to_local(data.time_utc, data.meta.offset_minutes) - first) / MINUTE_NS
     end, last = start + data.column(STAY), (PERIOD_DAYS - 1) * DAY_MIN
     inside = np.flatnonzero((start >= 0) & (end - start >= dt_minutes) & (end < last))
-    energy, station = np.minimum(data.column(ENERGY), most_kwh), data.column(STATION)
+    energy, station = data.column(ENERGY), data.column(STATION)
     stays: dict[int, list[Session]] = {}
     for row in inside[np.argsort(start[inside], kind="stable")]:
         mine = stays.setdefault(int(station[row]), [])
@@ -70,7 +72,10 @@ def recorded_trips(split: str, n_vehicle: int, most_kwh: float, dt_minutes: int,
     fitting = sorted((mine for mine in stays.values() if len(mine) <= SLOTS), key=len, reverse=True)
     if len(fitting) < n_vehicle:
         raise DataError(f"{SESSIONS} has sessions at {len(fitting)} stations, {n_vehicle} vehicles are asked for.")
-    return _filled_up(session_trips(fitting[:n_vehicle], 24.0 * (PERIOD_DAYS - 1), dt_minutes, dtype))
+    most = np.broadcast_to(most_kwh, n_vehicle).tolist()
+    chosen = zip(fitting[:n_vehicle], most, strict=True)
+    held = [[stay._replace(energy_kwh=min(stay.energy_kwh, kwh)) for stay in mine] for mine, kwh in chosen]
+    return _filled_up(session_trips(held, 24.0 * (PERIOD_DAYS - 1), dt_minutes, dtype))
 
 
 def _filled_up(trips: Trips) -> Trips:
@@ -105,9 +110,15 @@ TRIPS = (
 )  # (depart [h], arrive [h], [kWh]) of each vehicle, cycled
 
 
+VEHICLE_RATINGS = (
+    *("ev_capacity_kwh", "ev_charge_kw", "ev_discharge_kw", "soc_min", "soc_max", "initial_soc", "soc_departure_min"),
+    *("degradation_per_mwh", "unmet_price"),
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class VehicleSettings(AgentSettings):
-    """Keywords of the tasks with vehicles, all alike but for their trips.
+    """Keywords of the tasks with vehicles; a rating or a price of one is a value for all, or a list of one each.
 
     num_evs:            how many of ev_bus_ids are used (None: all)
     ev_bus_ids:         external bus ids, one vehicle each
@@ -116,7 +127,7 @@ class VehicleSettings(AgentSettings):
     soc_min, soc_max:   [-] band of the state of charge
     soc_departure_min:  [-] state of charge that a departure needs
     degradation_per_mwh: [$/MWh] wear
-    initial_soc:        a value, or (low, high) to draw from
+    initial_soc:        a value, or (low, high) to draw from, or such a pair of each
     unmet_price:        [$/MWh] of energy charged en route
     jitter_steps:       most steps by which a trip moves in an episode
     commute_schedules:  (depart_h, arrive_h, energy_kwh) rows of each vehicle, played as they are; "acn" plays recorded
@@ -129,15 +140,15 @@ class VehicleSettings(AgentSettings):
 
     num_evs: Count | None = None
     ev_bus_ids: tuple[Label, ...] = ()
-    ev_capacity_kwh: Positive = 60.0
-    ev_charge_kw: Positive = 7.0
-    ev_discharge_kw: Positive = 7.0
-    soc_min: Share = 0.1
-    soc_max: Share = 0.95
-    initial_soc: Share | tuple[Share, Share] = 0.6
-    soc_departure_min: Share = 0.8
-    degradation_per_mwh: NotNegative = 10.0
-    unmet_price: NotNegative = 2000.0
+    ev_capacity_kwh: Positive | tuple[Positive, ...] = 60.0
+    ev_charge_kw: Positive | tuple[Positive, ...] = 7.0
+    ev_discharge_kw: Positive | tuple[Positive, ...] = 7.0
+    soc_min: Share | tuple[Share, ...] = 0.1
+    soc_max: Share | tuple[Share, ...] = 0.95
+    initial_soc: Charge = 0.6
+    soc_departure_min: Share | tuple[Share, ...] = 0.8
+    degradation_per_mwh: NotNegative | tuple[NotNegative, ...] = 10.0
+    unmet_price: NotNegative | tuple[NotNegative, ...] = 2000.0
     jitter_steps: Whole = 1
     commute_schedules: str | tuple[tuple[tuple[Hour, Hour, NotNegative], ...], ...] | None = None
     reward_type: str = "shared"
@@ -157,6 +168,7 @@ def build_vehicles(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtyp
     tight = chosen_tightness(spec, variants, overrides)
     settings = merge_settings(VehicleSettings, spec, dict(tight.limits) | dict(shift.changes), overrides)
     buses = chosen_buses(spec, "ev_bus_ids", settings.ev_bus_ids, settings.num_evs)
+    one_each(settings, VEHICLE_RATINGS, len(buses), "vehicles")
     fixed, recorded = settings.commute_schedules is not None, settings.commute_schedules == RECORDED
     fleet = FeederFleet(
         kinds=("vehicle",) * len(buses),
@@ -203,7 +215,7 @@ def _trips(spec: TaskSpec, settings: VehicleSettings, split: str, count: int, dt
     """The schedules asked for; ValueError for a name that stands for none."""
     minutes, schedules = step_minutes(spec, settings), settings.commute_schedules
     if schedules == RECORDED:
-        usable = settings.ev_capacity_kwh * (settings.soc_max - settings.soc_min)
+        usable = np.asarray(settings.ev_capacity_kwh) * np.subtract(settings.soc_max, settings.soc_min)
         return recorded_trips(split, count, usable, minutes, dtype)
     if isinstance(schedules, str):
         raise ValueError(f"{spec.id}: {unknown('commute_schedules', schedules, (RECORDED,))}")

@@ -146,9 +146,55 @@ def test_batteries_of_two_sizes_each_deliver_their_own_rating():
     np.testing.assert_allclose(info.soc, 0.5 - drawn, rtol=1e-5)
 
 
+def test_batteries_wear_and_begin_each_at_its_own():
+    """Wear by hand: half an hour at 0.2 MW and 50 $/MWh is 5 $ for one of them, nothing for the other."""
+    own = {"initial_soc": ((0.2, 0.2), (0.4, 0.6)), "degradation_per_mwh": (0.0, 50.0)}
+    sim = make(BATTERY, battery_bus_ids=(6, 18), battery_power_mw=0.2, battery_capacity_mwh=2.0, **own)
+    socs = np.stack([sim.init(jax.random.key(seed))[0].storage.soc for seed in range(6)])
+    np.testing.assert_allclose(socs[:, 0], 0.2, rtol=1e-6)
+    assert 0.4 <= socs[:, 1].min() < socs[:, 1].max() <= 0.6
+    out = jax.jit(sim.step)(sim.init(jax.random.key(0))[0], jnp.ones((1, 2)))
+    wear = dict(zip(sim.spec.term_names, np.asarray(out.info.terms[0]).tolist(), strict=True))["degradation"]
+    assert wear == pytest.approx(-5.0, rel=1e-6)
+
+
+def test_rows_of_devices_begin_each_at_its_own():
+    rows = (("storage", 6, {"initial_soc": 0.4}), ("storage", 7, {"initial_soc": (0.6, 0.7)}))
+    storage = powerzoo_jax.make("atomic_distribution_grid", devices=rows).params.storage
+    np.testing.assert_allclose((storage.soc_low, storage.soc_high), [(0.4, 0.6), (0.4, 0.7)], rtol=1e-6)
+
+
+def test_vehicles_of_several_sizes_each_follow_their_own():
+    """By hand: at home at midnight, full discharge is the rating, and an hour of it at the price of its wear."""
+    own = {"ev_discharge_kw": (3.0, 7.0, 0.5), "ev_capacity_kwh": (40.0, 60.0, 80.0), "soc_min": (0.1, 0.1, 0.2)}
+    own |= {"initial_soc": ((0.3, 0.3), (0.6, 0.6), (0.5, 0.5)), "degradation_per_mwh": (0.0, 10.0, 2000.0)}
+    sim = make(EV, num_evs=3, **own)
+    state, _ = sim.init(jax.random.key(0))
+    np.testing.assert_allclose(state.vehicle.soc, [0.3, 0.6, 0.5], rtol=1e-6)
+    out = jax.jit(sim.step)(state, jnp.ones((3, 1)))
+    delivered = np.array([0.003, 0.007, 0.0005])
+    np.testing.assert_allclose(out.info.p_mw, delivered, rtol=1e-5)
+    np.testing.assert_allclose(out.info.soc, [0.3, 0.6, 0.5] - delivered * 1000 / 0.95 / [40, 60, 80], rtol=1e-5)
+    wear = np.asarray(out.info.terms)[:, sim.spec.term_names.index("degradation")].sum()
+    assert wear == pytest.approx(-(0.007 * 10 + 0.0005 * 2000), rel=1e-5)
+
+
+def test_recorded_sessions_fill_the_battery_of_their_own_vehicle():
+    energy = [
+        np.asarray(make(EV, num_evs=2, commute_schedules="acn", ev_capacity_kwh=size).params.vehicle.trips.energy_mwh)
+        for size in (60.0, (10.0, 60.0))
+    ]
+    np.testing.assert_allclose(energy[1][0], np.minimum(energy[0][0], 0.0085), rtol=1e-6)
+    np.testing.assert_array_equal(energy[1][1], energy[0][1])
+    assert energy[0][0].max() > 0.0085
+
+
 @pytest.mark.parametrize(
     ("task", "keywords", "words"),
     [
+        (BATTERY, {"initial_soc": ((0.2, 0.3), (0.4, 0.5))}, "initial_soc has 2 values for 1 batteries"),
+        (EV, {"ev_charge_kw": (3.0, 7.0)}, "ev_charge_kw has 2 values for 5 vehicles"),
+        (EV, {"initial_soc": ((0.3, 0.3),) * 4}, "initial_soc has 4 values for 5 vehicles"),
         (BATTERY, {"battery_bus_ids": [6, 18], "battery_power_mw": [0.3, 0.2, 0.1]}, "3 values for 2 batteries"),
         (BATTERY, {"battery_capacity_mwh": (0.3, 0.2)}, "battery_capacity_mwh has 2 values for 1 batteries"),
         (DER, {"soc_min": (0.1, 0.2)}, "soc_min has 2 values for"),
