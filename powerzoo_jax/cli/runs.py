@@ -24,13 +24,14 @@ from powerzoo_jax.base.ranges import Range, Seeds, Whole, fitted
 from powerzoo_jax.base.textfile import MAX_SETTINGS_MB, read_json, require_file
 from powerzoo_jax.cli.lock import HOLDER, LOCK
 from powerzoo_jax.cli.own import parse_keywords
+from powerzoo_jax.cli.table import say
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.envs.episode import MEMORY, first_carry
 from powerzoo_jax.rl.training import checkpoint
 from powerzoo_jax.rl.training.config import ALGORITHMS, CONFIG_FOLDERS, Config, load, override
 from powerzoo_jax.rl.training.learners import LEARNERS, Learner
 from powerzoo_jax.tasks import make
-from powerzoo_jax.tasks.registry import get_spec
+from powerzoo_jax.tasks.registry import get_spec, relatives
 
 RUN_FILE, CHECKPOINT, SELECTED, LOG, SCORES = "run.json", "checkpoint", "selected", "log.tsv", "scores.json"
 VAL_LOG = "val.tsv"  # returns on split val, of the updates that a selection looks at
@@ -208,17 +209,33 @@ def _run_of(folder: Path, stored: Any) -> Run:
 
 
 def resolve_config(what: str, algorithm: str | None, settings: Iterable[str]) -> Config:
-    """Settings of a TOML file, or of a task: the file shipped for it, else the defaults; `key=value` on top."""
+    """Settings of a TOML file, or of a task: those shipped for it, or for the task it is a variant of, else the
+    defaults; `key=value` on top.
+    """
     if algorithm is not None and algorithm not in ALGORITHMS:
         raise ValueError(unknown("algorithm", algorithm, ALGORITHMS))
     path = Path(what) if what.endswith(".toml") else shipped_config(what, algorithm)
     if path is None:
-        config = ALGORITHMS[algorithm or "ppo"].from_dict({"task": get_spec(what).id})
+        config = _inherited(what, algorithm)
     else:
         require_file(path, "settings file", "Check the path, or give a task id for the defaults.")
         config = load(path, algorithm)
     get_spec(config.task)
     return override(config, dict(_pair(text) for text in settings))
+
+
+def _inherited(task: str, algorithm: str | None) -> Config:
+    """Settings of the nearest task that one is a variant of, with its prices of cost channels by their names."""
+    spec = get_spec(task)
+    for other in relatives(task):
+        path = shipped_config(other.id, algorithm)
+        if path is not None:
+            say(f"{task}: settings of {other.id}, which it is a variant of")
+            config = load(path, algorithm)
+            prices = dict(zip(other.cost_names, config.cost_weights, strict=bool(config.cost_weights)))
+            weights = tuple(prices.get(name, 0.0) for name in spec.cost_names) if prices else ()
+            return replace(config, task=spec.id, cost_weights=weights)
+    return ALGORITHMS[algorithm or "ppo"].from_dict({"task": spec.id})
 
 
 def shipped_config(task: str, algorithm: str | None = None) -> Path | None:

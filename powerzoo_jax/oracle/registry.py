@@ -19,7 +19,6 @@ from jax import Array
 
 from powerzoo_jax.base.errors import listing, unknown
 from powerzoo_jax.base.exports import load_object
-from powerzoo_jax.base.types import TaskSpec
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act
 from powerzoo_jax.envs.family import get_family
@@ -27,7 +26,7 @@ from powerzoo_jax.envs.history import without_history
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.oracle.lagrangian import PricedPlanner
 from powerzoo_jax.tasks import get_builder, get_spec, get_task, list_tasks
-from powerzoo_jax.tasks.registry import SHIPPED
+from powerzoo_jax.tasks.registry import SHIPPED, kind_of, relatives
 
 FILE = Path(__file__).parent / "references.json"
 COMMAND = "python -m powerzoo_jax.oracle.reference"
@@ -345,28 +344,17 @@ def _where(task_id: str, what: str) -> str | None:
     those of its family.
 
     what:  field of `Task`
-    Where these have several, they are those of the tasks which pay for the same and, like it, have one agent or
-    several, and then those on the same grid, or else of the first such task. Where that leaves none, the family may
-    have some for any task; else None.
+    Where these `relatives` have several, they are those of the tasks which pay for the same and, like it, have one
+    agent or several, and then those on the same grid, or else of the first such task. Where that leaves none, the
+    family may have some for any task; else None.
     """
-    spec, builder = get_spec(task_id), get_builder(task_id)
-    known = [task.spec for task in SHIPPED if task.baselines]
-    own = _listed(task_id, what)
-    if own or any(task_id == other.id for other in known):
+    spec, own = get_spec(task_id), _listed(task_id, what)
+    if own or any(task_id == task.spec.id for task in SHIPPED if task.baselines):
         return own
-    alike = [other for other in known if get_builder(other.id) == builder]
-    family, kind = get_family(spec.family), _kind(spec)
-    if not alike:
-        alike = [other for other in known if other.family == family.name]
-        if family.environments:  # terms tell whose plans they are
-            alike = [other for other in alike if _kind(other) == kind]
+    alike = list(relatives(task_id))
     if len({_listed(other.id, what) for other in alike}) > 1:
-        alike = [other for other in alike if _kind(other) == kind]
+        alike = [other for other in alike if kind_of(other) == kind_of(spec)]
     if len({_listed(other.id, what) for other in alike}) > 1:
         alike = [other for other in alike if other.case == spec.case] or alike[:1]
     found = {_listed(other.id, what) for other in alike}
-    return found.pop() if len(found) == 1 else getattr(family, what) or None
-
-
-def _kind(spec: TaskSpec) -> tuple[bool, tuple[str, ...]]:
-    return len(spec.agents) == 1, spec.term_names
+    return found.pop() if len(found) == 1 else getattr(get_family(spec.family), what) or None

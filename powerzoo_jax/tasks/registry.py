@@ -162,6 +162,29 @@ def get_task(task_id: str, version: int | None = None) -> Task:
     return known[version]
 
 
+def relatives(task_id: str) -> tuple[TaskSpec, ...]:
+    """Shipped tasks that a task is a variant of, the nearest first; errors as in `get_spec`.
+
+    They are those of its builder, or else of its family: where terms tell what a task of the family is about, those
+    that pay for the same. First come those that pay for the same and, like it, have one agent or several, then those on
+    its grid.
+    """
+    mine, builder = get_spec(task_id), get_builder(task_id)
+    shipped = [task for task in SHIPPED if not task.preset]
+    alike = [task.spec for task in shipped if get_builder(task.spec.id) == builder]
+    if not alike:
+        family = get_family(mine.family)
+        alike = [task.spec for task in shipped if task.spec.family == family.name]
+        if family.environments:
+            alike = [other for other in alike if kind_of(other) == kind_of(mine)]
+    return tuple(sorted(alike, key=lambda other: (kind_of(other) != kind_of(mine), other.case != mine.case)))
+
+
+def kind_of(spec: TaskSpec) -> tuple[bool, tuple[str, ...]]:
+    """Whether a task has one agent, and what it pays for: what tells the tasks of a builder or a family apart."""
+    return len(spec.agents) == 1, spec.term_names
+
+
 def named_splits(spec: TaskSpec) -> tuple[str, ...]:
     """Names of the splits of a task beside train, val and test: its own, those of its builder, or of its family."""
     found = _told(spec, "splits")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,8 @@ from powerzoo_jax.base.errors import DataMissing, SettingsError
 from powerzoo_jax.cli import main
 from powerzoo_jax.cli.commands.evaluate import shipped_ends
 from powerzoo_jax.cli.own import load_modules, parse_keywords
-from powerzoo_jax.tasks import list_tasks, make, registry
+from powerzoo_jax.cli.runs import resolve_config
+from powerzoo_jax.tasks import get_spec, list_tasks, make, registry
 
 MODULE = """
 import dataclasses
@@ -47,6 +49,31 @@ def test_a_module_registers_its_task_once(module):
     task, path = module
     assert load_modules([path]) == load_modules([str(path)]) == (str(path.resolve()),)
     assert task in list_tasks() and make(task).spec.case == "case69"
+
+
+def test_an_own_task_learns_with_the_settings_of_the_task_it_is_a_variant_of(module):
+    task, path = module
+    load_modules([path])
+    for algorithm in (None, "ppo", "apg", "sac"):
+        mine, base = (resolve_config(name, algorithm, ()).to_dict() for name in (task, "battery_arbitrage"))
+        assert mine == base | {"task": task} and mine["cost_weights"][3] > 0
+
+
+def test_prices_of_channels_go_by_their_names():
+    base, task = get_spec("dso"), "own_channels"
+    order = dict(zip(base.cost_names, base.cost_budget, strict=True))
+    order = {"unserved_energy": order.pop("unserved_energy")} | order
+    own = replace(base, id=task, cost_names=tuple(order), cost_budget=tuple(order.values()))
+    registry.register(own, registry.get_builder("dso"))
+    assert resolve_config("dso", "sac", ()).cost_weights[0] == resolve_config(task, "sac", ()).cost_weights[1] == 70.0
+    assert base.cost_names[0] == own.cost_names[1] == "voltage_violation"
+
+
+def test_a_task_of_another_builder_takes_after_its_family():
+    base = get_spec("marl_opf")
+    registry.register(replace(base, id="own_builder"), "mine:build")
+    assert registry.relatives("own_builder")[0] == base
+    assert resolve_config("own_builder", None, ()).algorithm == resolve_config("marl_opf", None, ()).algorithm
 
 
 def test_a_module_beside_the_program_is_the_one_that_its_name_means(module, monkeypatch):

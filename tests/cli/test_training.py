@@ -15,7 +15,11 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.cli import main
+from powerzoo_jax.cli.commands.evaluate import Score, budget_advice
 from powerzoo_jax.envs import load_traces
+from powerzoo_jax.oracle import evaluate_baseline
+from powerzoo_jax.rl.training.config import CloneConfig, PPOConfig, PPOLagrangianConfig, SACConfig
+from powerzoo_jax.tasks import make
 
 pytestmark = pytest.mark.full
 
@@ -144,3 +148,20 @@ def _wait_for_log(process: subprocess.Popen[str], path: Path) -> None:
     while not (path.is_file() and path.read_text().count("\n") > 3) and process.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_a_table_says_what_to_set_for_a_policy_that_breaks_a_budget():
+    """Random play asks for 0.6 MW that the battery cannot deliver, where 0.5 are allowed; the rule asks for none."""
+    sim = make("battery_arbitrage", split="test")
+    random, rule = (Score(name, [evaluate_baseline(sim, name, n_episodes=16)]) for name in ("random", "rule"))
+    spent = random.records[0].mean_costs_by_constraint["resource"]
+    told = f"random breaks a budget: resource {spent:.3g} of 0.5 MW in an episode. To keep it, "
+    advice = {
+        PPOConfig(): "price it with --set cost_weights=0,0,0,1, or train with --algorithm ppo_lagrangian.",
+        SACConfig(cost_weights=(3.0, 0.0, 0.0, 0.5)): "price it with --set cost_weights=3,0,0,1.",
+        PPOLagrangianConfig(): "aim lower with --set budget_share=0.4.",
+        CloneConfig(): "give its teacher tighter limits with --set teacher_keywords=NAME=VALUE.",
+    }
+    for config, remedy in advice.items():
+        assert budget_advice(random, config) == told + remedy
+        assert budget_advice(rule, config) == ""

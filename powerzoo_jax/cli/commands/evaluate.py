@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from powerzoo_jax.base.errors import DataMissing, SettingsError, unknown
+from powerzoo_jax.base.errors import DataMissing, SettingsError, listing, unknown
 from powerzoo_jax.cli.own import parse_keywords
 from powerzoo_jax.cli.runs import Run, is_run, open_run
 from powerzoo_jax.cli.selection import policies_of_run
-from powerzoo_jax.cli.table import STDOUT, render, working, write_json
+from powerzoo_jax.cli.table import STDOUT, render, say, working, write_json
 from powerzoo_jax.cli.traces import chosen_starts, trace_policies, write_traces
 from powerzoo_jax.envs import Sim
 from powerzoo_jax.envs.constraint import UNITS
@@ -28,10 +28,11 @@ from powerzoo_jax.oracle import (
 )
 from powerzoo_jax.oracle.reference import recorded_starts
 from powerzoo_jax.oracle.registry import gain_ends, shipped_record
+from powerzoo_jax.rl.training.config import ALGORITHMS, CloneConfig, Config, Priced
 from powerzoo_jax.rl.training.parallel import make_mesh, spread
 from powerzoo_jax.rl.zoo import ZOO, load_policy
 from powerzoo_jax.tasks import make
-from powerzoo_jax.tasks.score import SEED, Evaluation, evaluate
+from powerzoo_jax.tasks.score import SEED, Evaluation, evaluate, keeps
 
 ROUNDING = 1e-6  # of float32: costs that small are printed as 0
 
@@ -142,6 +143,38 @@ def score_table(
     return render(("policy", money, "gain", *units, "in budget", *extra), rows)
 
 
+def budget_advice(score: Score, config: Config) -> str:
+    """Line that says what to set where a trained policy breaks budgets: the worst of its seeds; "" where all keep them.
+
+    score:  of a run with these settings
+    """
+    broken = [record for record in score.records if not record.feasible]
+    if not broken:
+        return ""
+    budgets = {name: budget for name, budget in broken[0].cost_thresholds.items() if budget is not None}
+    spent = {name: max(record.mean_costs_by_constraint[name] for record in broken) for name in budgets}
+    over = [name for name in budgets if not keeps(np.float64(spent[name]), np.float64(budgets[name]))]
+    told = listing(f"{name} {spent[name]:.3g} of {budgets[name]:g} {unit_of(name)}" for name in over)
+    names = list(broken[0].mean_costs_by_constraint)
+    before = dict(zip(names, config.cost_weights or (0.0,) * len(names), strict=True))
+    priced = (f"{(2 * price or 1.0) if name in over else price:g}" for name, price in before.items())
+    if isinstance(config, CloneConfig):
+        remedy = "give its teacher tighter limits with --set teacher_keywords=NAME=VALUE"
+    elif isinstance(config, Priced):
+        remedy = f"aim lower with --set budget_share={config.budget_share / 2:g}"
+    else:
+        remedy = f"price it with --set cost_weights={','.join(priced)}"
+        safe = f"{config.algorithm}_lagrangian"
+        remedy += f", or train with --algorithm {safe}" if safe in ALGORITHMS else ""
+    return f"{score.name} breaks a budget: {told} in an episode. To keep it, {remedy}."
+
+
+def say_advice(score: Score, config: Config) -> None:
+    """Print `budget_advice` below a table, where there is any."""
+    if text := budget_advice(score, config):
+        say(f"\n{text}")
+
+
 def _feasible(records: Sequence[Evaluation]) -> str:
     """Feasibility as text: yes or no; the number of feasible seeds where there are several."""
     good = sum(r.feasible for r in records)
@@ -182,6 +215,8 @@ def run(options: argparse.Namespace) -> int:
     else:
         print(f"{sim.spec.id}, split {sim.spec.split}, {scores[0].records[0].n_episodes} episodes\n")
         print(score_table(sim, scores), flush=True)
+        if is_run(Path(options.what)):
+            say_advice(scores[-1], open_run(Path(options.what)).config)
     if options.json not in (None, STDOUT):
         write_records(options.json, scores)
         print(f"\nrecords in {options.json}")

@@ -21,6 +21,7 @@ from powerzoo_jax.cli.commands.evaluate import (
     Score,
     baseline_scores,
     records_of,
+    say_advice,
     score_policies,
     score_table,
     score_trained,
@@ -252,6 +253,8 @@ def _train_and_tell(
             spec, episodes = report.sim.spec, report.scores[0].records[0].n_episodes
             say(f"{spec.id}, split {spec.split}, {episodes} episodes{report.about}\n")
             print(score_table(report.sim, report.scores))
+            if not run.grid:  # a sweep lists its points
+                say_advice(report.scores[-1], run.config)
         write_records(run.folder / SCORES, report.scores)
         say(f"\nrecords in {run.folder / SCORES}, updates in {run.folder / LOG}")
     return 0
