@@ -150,7 +150,7 @@ def vehicle_params(
     for name, value in (("initial_soc", low), ("initial_soc", high), ("soc_departure_min", soc_departure_min)):
         if not ((floor <= np.asarray(value)) & (np.asarray(value) <= ceiling)).all():
             raise ValueError(f"vehicle {name} = {value} must lie inside [{soc_min}, {soc_max}].")
-    if np.any(low > high):
+    if np.any(np.asarray(low) > np.asarray(high)):
         raise ValueError(f"vehicle initial_soc = {initial_soc} is reversed. Give (low, high).")
     n_unit = trips.mask.shape[0]
     made = columns(

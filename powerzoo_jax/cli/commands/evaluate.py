@@ -153,7 +153,7 @@ def budget_advice(score: Score, config: Config) -> str:
         return ""
     budgets = {name: budget for name, budget in broken[0].cost_thresholds.items() if budget is not None}
     spent = {name: max(record.mean_costs_by_constraint[name] for record in broken) for name in budgets}
-    over = [name for name in budgets if not keeps(np.float64(spent[name]), np.float64(budgets[name]))]
+    over = [name for name in budgets if not keeps(np.array(spent[name]), np.array(budgets[name]))]
     told = listing(f"{name} {spent[name]:.3g} of {budgets[name]:g} {unit_of(name)}" for name in over)
     names = list(broken[0].mean_costs_by_constraint)
     before = dict(zip(names, config.cost_weights or (0.0,) * len(names), strict=True))
