@@ -76,6 +76,9 @@ def test_pages_tell_one_version_of_package_jax_and_python():
     assert len(told) > 2 and {version for _, version in told} == {pinned}
     own = r"(?:powerzoo_jax |version = \{| version: )(\d+\.\d+\.\d+)"
     assert {version for page in pages for version in re.findall(own, text(page))} == {PROJECT["version"]}
+    (author,), citation = PROJECT["authors"], text("CITATION.cff")
+    assert f"name: {author['name']} " in citation and author["name"].replace("_", "\\_") in text("README.md")
+    assert ("repository-code:" in citation) == ("Repository" in PROJECT.get("urls", {}))
     assert f"Python {PROJECT['requires-python'].removeprefix('>=')} or newer" in text("docs/start.md")
     matrix = re.search(r"python: \[(.*)\]", (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))[1]
     tried = re.search(r"pass with Python (.*?) on Linux", text("docs/howto/reliability.md"))[1]
@@ -144,7 +147,7 @@ def test_tasks_of_the_readme_have_the_agents_and_steps_of_their_specs():
         ("a gain of # on test, where the causal planner has #", "dc_microgrid", ("apg_lagrangian", "causal")),
         ("keep every budget, with a gain of #", "dc_microgrid_safe", ("apg_lagrangian",)),
         ("a gain of # on test where the planner has #", "comparison_tso_centralized", ("dagger", "causal")),
-        ("gain # where the planner has #", "marl_uc", ("dagger", "causal")),
+        ("The gain is # where the planner has #", "marl_uc", ("dagger", "causal")),
     ],
 )
 def test_a_gain_in_prose_is_that_of_the_leaderboard(said, task, learners):
