@@ -1,6 +1,7 @@
-// The kernel as one table of functions for each set of instructions, and the choice among them.
+// Power flow of 16 lanes at a time: what the numerics need, and the variants that they are compiled in.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 
 #if defined(_MSC_VER)
 #define POWERZOO_EXPORT extern "C" __declspec(dllexport)
@@ -10,15 +11,86 @@
 
 namespace powerzoo {
 
+constexpr int LANES = 16;
+
+// Status codes of `powerzoo_jax.powerflow.Status`.
+enum Status : int32_t { CONVERGED = 0, OUT_OF_STEPS = 1, SINGULAR = 2, BAD_INPUT = 3 };
+
+// A network of n nodes in the order of elimination. Rows of matrices are given by the places where they begin and by
+// their columns, rising. A block has four numbers: d active / d angle, d active / d ln|V|, the same of reactive power.
+struct Network {
+  int n, branches;
+  const int32_t *order;                      // (n) place of a node in the case
+  const int32_t *unknown;                    // (n, 2) 1 where the angle, the magnitude is unknown
+  const int32_t *y_row, *y_col;              // admittances off the diagonal
+  const int32_t *l_row, *l_col, *u_row, *u_col;  // factors of the Jacobian, fill included
+  const int32_t *ends;                       // (branches, 4) from node, to node, cells (from, to) and (to, from)
+  const double *y_off, *y_own, *v_base;      // (.., 2) [pu]
+  const double *branch;                      // (branches, 12) y_ff, y_ft, y_tf, y_tt, series admittance, 1 / ratio
+  const float *lower, *upper, *inverse;      // (.., 4) factors at v_base, rows over |v_base|^2
+};
+
+// Numbers of a batch, lanes first: (batch, n) in case order.
+template <class Real>
+struct Given {
+  int64_t batch;
+  const Real *p, *q, *v_set;                 // v_set null: held magnitudes are those of v_base
+  const Real *in_service;                    // (batch, branches), null: as in the network
+  const int32_t *holds;                      // (batch, n) nodes that hold their magnitude, null: as in the network
+};
+
+template <class Real>
+struct Solution {
+  Real *e_re, *e_im, *residual;
+  int32_t *steps, *status;
+};
+
+// What follows from a solution e: its last correction d, the injection left there, and the ends of the branches.
+template <class Real>
+struct Rest {
+  Real *d_re, *d_im, *p_left, *q_left;
+  Real *ends[6];                             // (batch, branches): series current, voltage behind the ratio, at the end
+};
+
+struct Limits {
+  double tol;                                // [pu] largest mismatch of a solution
+  int chord_steps, newton_steps;
+};
+
+// Reactive power that the units of some nodes may give, (count) each, and which limits hold, (batch, count): -1, 0 or 1.
+template <class Real>
+struct Bounds {
+  int count;
+  const int32_t *bus;                        // place in the case
+  const Real *low, *high;
+  int32_t *at_limit, *rounds, *settled;      // the last two (batch)
+};
+
+// Functions of one variant on tiles first..last - 1 of 16 lanes; `work` is 64-byte aligned and has work_bytes(network) bytes.
+template <class Real>
+struct Solvers {
+  void (*solve)(const Network &, const Given<Real> &, const Solution<Real> &, Limits, int64_t first, int64_t last, void *work);
+  void (*bounded)(const Network &, const Given<Real> &, const Bounds<Real> &, const Solution<Real> &, Limits,
+                  int most_rounds, int64_t first, int64_t last, void *work);
+  void (*rest)(const Network &, const Given<Real> &, const Real *e_re, const Real *e_im, const int32_t *status,
+               const Rest<Real> &, int64_t first, int64_t last, void *work);
+  // given: deviation e_re, e_im, right sides of active and reactive rows; x: angles, ln|V|; all (batch, n)
+  void (*linear)(const Network &, const Given<Real> &, const Real *const *given, Real *const *x, bool transposed,
+                 int64_t first, int64_t last, void *work);
+};
+
 struct Kernel {
-  const char* name;
-  void (*scale)(const double* x, size_t count, double factor, double* out);
+  const char *name;
+  size_t (*work_bytes)(const Network &);
+  void (*factor)(const Network &, float *lower, float *upper, float *inverse, void *work);
+  Solvers<float> of_floats;
+  Solvers<double> of_doubles;
 };
 
 // kernel.cc, compiled once for each of them
 extern const Kernel kernel_base, kernel_v3, kernel_v4;
 
 // Those that this processor runs, the widest first; nullptr ends them.
-const Kernel* const* kernels();
+const Kernel *const *kernels();
 
 }  // namespace powerzoo
