@@ -30,6 +30,8 @@ FOREIGN ?= --quick
 E1_TESTS := tests/compat_e1
 E3_TESTS := tests/compat_e3
 OWN_TESTS := --ignore=$(E1_TESTS) --ignore=$(E3_TESTS) --ignore=tests/packaging tests
+# Where the compiled kernel is used: tested in the JAX form too.
+KERNEL_USERS := tests/powerflow/meshed tests/families/transmission
 E1_EXTRAS := sb3$(,)pettingzoo$(,)rllib$(,)mo$(,)smartgrid$(,)torchrl$(,)minari$(,)viz
 COMPILERS := jax-cuda12-plugin jax-cuda12-pjrt nvidia-cuda-nvcc-cu12 libtpu
 E1_MORE := sb3-contrib SuperSuit ethical-smart-grid moviepy skrl tianshou d3rlpy rl_zoo3 pytest pytest-xdist
@@ -48,6 +50,7 @@ test: lint types $(VENV)/.native  ## style, types and every quick test: what a c
 test-all: $(VENV)/.native  ## every test but the long ones, the notebooks and the built wheel: what CI runs
 	@$(MAKE) --no-print-directory -j $(SIDE_BY_SIDE) lint types wheel-check
 	$(BIN)/python $(PYTEST) -m "not long" $(OWN_TESTS)
+	POWERZOO_JAX_NATIVE=0 $(BIN)/python $(PYTEST) -m "not full and not long" $(KERNEL_USERS)
 
 test-long: lint types wheel-check $(VENV)/.native  ## every test, and a hundred thousand abused steps of every task
 	POWERZOO_TESTS_OPTIMISED=1 $(BIN)/python $(PYTEST) $(OWN_TESTS)

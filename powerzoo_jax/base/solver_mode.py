@@ -15,18 +15,18 @@ from jax import lax
 
 from powerzoo_jax.base.errors import unknown
 
-AUTO, ADAPTIVE, FIXED = "auto", "adaptive", "fixed"
-MODES = (AUTO, ADAPTIVE, FIXED)
+AUTO, ADAPTIVE, FIXED, NATIVE = "auto", "adaptive", "fixed", "native"
+MODES = (AUTO, ADAPTIVE, FIXED)  # of every solver; "native" is one of those that have a compiled kernel
 
 # a context that jit knows of, as it does of the default device: a program traced under one mode is not reused under
 # another; None where nobody has said
 _of_auto = jax.make_user_context(default_value=None)
 
 
-def check_mode(mode: str) -> str:
-    """The mode as given. Raises ValueError for one that there is not, naming the nearest."""
-    if mode not in MODES:
-        raise ValueError(unknown("solver", mode, MODES))
+def check_mode(mode: str, *more: str) -> str:
+    """The mode as given, one of `MODES` or of `more`. Raises ValueError for another, naming the nearest."""
+    if mode not in (*MODES, *more):
+        raise ValueError(unknown("solver", mode, (*MODES, *more)))
     return mode
 
 

@@ -32,6 +32,7 @@ from powerzoo_jax.powerflow import (
     solve_feeder,
     solve_meshed,
 )
+from powerzoo_jax.powerflow.native.library import describe
 from powerzoo_jax.rl import rollout
 from powerzoo_jax.tasks import list_tasks, make
 
@@ -69,7 +70,7 @@ def _environment() -> list[tuple[str, str]]:
     devices = ", ".join(str(device) for device in jax.devices())
     versions = [(name, _version(name)) for name in VERSIONS]
     here = [("powerzoo-jax", __version__), ("python", platform.python_version()), ("machine", platform.platform())]
-    return [*here, *versions, ("devices", devices)]
+    return [*here, *versions, ("devices", devices), ("meshed power flow", describe())]
 
 
 def _version(name: str) -> str:

@@ -11,7 +11,7 @@ from powerzoo_jax.base import struct
 from powerzoo_jax.powerflow.contingency.factors import OutageFactors
 from powerzoo_jax.powerflow.contingency.woodbury import Parts, branch_power
 from powerzoo_jax.powerflow.meshed import equations as eqs
-from powerzoo_jax.powerflow.meshed.factors import MeshedLayout
+from powerzoo_jax.powerflow.meshed.layout import MeshedLayout
 from powerzoo_jax.powerflow.result import loading_excess, range_excess
 
 

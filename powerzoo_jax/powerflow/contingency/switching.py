@@ -31,7 +31,7 @@ from powerzoo_jax.base.ranges import (
     checks_ranges,
     unchecked,
 )
-from powerzoo_jax.base.solver_mode import AUTO, by_mode, check_mode
+from powerzoo_jax.base.solver_mode import ADAPTIVE, AUTO, by_mode, check_mode
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.topology import branch_positions
 from powerzoo_jax.powerflow.batching import batched_shell
@@ -133,7 +133,7 @@ def prepare_switching(
     refuse_no_branches(case)
     chosen = switch_positions(case, switches)
     closed = dataclasses.replace(case, branch=dataclasses.replace(case.branch, in_service=closed_status(case, chosen)))
-    meshed = prepare_meshed(closed, load_factor=load_factor, dtype=dtype)
+    meshed = prepare_meshed(closed, load_factor=load_factor, dtype=dtype, solver=ADAPTIVE)
     s = load_factor * nominal_injection(closed)
     v = solve_base(closed, s, voltage_setpoints(closed))
     f, t = branch_positions(case)

@@ -36,7 +36,7 @@ from powerzoo_jax.powerflow.meshed import equations as eqs
 from powerzoo_jax.powerflow.meshed.base_case import BaseState
 from powerzoo_jax.powerflow.meshed.chord import ChordIteration, Shared, System
 from powerzoo_jax.powerflow.meshed.exact import gained
-from powerzoo_jax.powerflow.meshed.factors import MeshedCore, MeshedLayout, MeshedNetwork
+from powerzoo_jax.powerflow.meshed.factors import MeshedCore, MeshedNetwork
 from powerzoo_jax.powerflow.meshed.fixed import (
     FARTHEST,
     MOVE,
@@ -48,6 +48,7 @@ from powerzoo_jax.powerflow.meshed.fixed import (
     newton_status,
     rotation,
 )
+from powerzoo_jax.powerflow.meshed.layout import MeshedLayout
 from powerzoo_jax.powerflow.meshed.newton import LONGEST, newton
 from powerzoo_jax.powerflow.meshed.solve import GROUP, NEWTON_GROUP
 from powerzoo_jax.powerflow.newton import NEWTON_LEFT, damping

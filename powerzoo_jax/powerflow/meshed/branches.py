@@ -16,16 +16,21 @@ from jax import Array
 from powerzoo_jax.powerflow.meshed import equations as eqs
 from powerzoo_jax.powerflow.meshed.chord import Shared
 from powerzoo_jax.powerflow.meshed.factors import BranchFlow
+from powerzoo_jax.powerflow.native.factors import NativeFactors
 
 Pair = tuple[Array, Array]
 
 
 class NetworkData(NamedTuple):
-    """The part of the factors that a solve and its derivatives read; v_base (N, 2) [pu] in case order."""
+    """The part of the factors that a solve and its derivatives read; v_base (N, 2) [pu] in case order.
+
+    native:  operands of the compiled kernel, None where the JAX form solves
+    """
 
     shared: Shared
     flow: BranchFlow
     v_base: Array
+    native: NativeFactors | None = None
 
 
 class Ends(NamedTuple):

@@ -14,7 +14,8 @@ from jax import Array, lax
 
 from powerzoo_jax.powerflow.chord import STALL, Progress, error_ahead, ratio
 from powerzoo_jax.powerflow.meshed import equations as eqs
-from powerzoo_jax.powerflow.meshed.factors import MeshedCore, MeshedLayout
+from powerzoo_jax.powerflow.meshed.factors import MeshedCore
+from powerzoo_jax.powerflow.meshed.layout import MeshedLayout
 from powerzoo_jax.powerflow.result import Status
 
 FLOOR = {"float32": 4e-7, "float64": 1e-15}  # steps that short are rounding: nothing is gained by going on

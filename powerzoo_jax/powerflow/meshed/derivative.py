@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array, lax
 from jax.custom_derivatives import SymbolicZero
 
-from powerzoo_jax.base.solver_mode import AUTO, by_mode
+from powerzoo_jax.base.solver_mode import AUTO, NATIVE, by_mode
 from powerzoo_jax.powerflow.batching import batched_shell, in_groups, in_tiles
 from powerzoo_jax.powerflow.implicit import MAX_SWEEPS, SWEEP_TOL
 from powerzoo_jax.powerflow.meshed import equations as eqs
@@ -34,6 +34,7 @@ from powerzoo_jax.powerflow.meshed.branches import (
 from powerzoo_jax.powerflow.meshed.chord import inside, outside
 from powerzoo_jax.powerflow.meshed.fixed import solve_linear_fixed
 from powerzoo_jax.powerflow.meshed.newton import jacobian_product, newton_step, preconditioner
+from powerzoo_jax.powerflow.native.solve import linear_solver
 
 PACE = (0.05, 0.9)  # contraction assumed at least and at most when the last two sweeps tell what is left
 GROUP = 8  # lanes factored together where the sweeps stall
@@ -164,6 +165,8 @@ def _shell(mode: LinearMode, transpose: bool) -> Any:
     sweeps = functools.partial(solve_linear_fixed, count=mode.sweeps, rest=mode.mode == AUTO)
 
     def adaptive(grid: NetworkData, *arrays: Array) -> tuple[Array, ...]:
+        if grid.native is not None:
+            return _answer(linear_solver(grid.native), grid, arrays, transpose=transpose, own=False)
         solve = functools.partial(_answer, solve_linear, grid, transpose=transpose, own=False)
         found: tuple[Array, ...] = in_tiles(solve, arrays, cpu=mode.mode == AUTO)
         return found
@@ -172,6 +175,8 @@ def _shell(mode: LinearMode, transpose: bool) -> Any:
         return _answer(sweeps, grid, arrays, transpose=transpose, own=False)
 
     def shared(grid: NetworkData, *arrays: Array) -> tuple[Array, ...]:
+        if mode.mode == NATIVE:
+            return adaptive(grid, *arrays)
         return by_mode(mode.mode, adaptive, fixed, grid, *arrays)  # type: ignore[no-any-return]
 
     def each(linear: Callable[..., Array], grid: NetworkData, *arrays: Array) -> tuple[Array, ...]:

@@ -17,7 +17,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from powerzoo_jax.powerflow.meshed.blocks import Blocks, apply_blocks
-from powerzoo_jax.powerflow.meshed.factors import MeshedLayout, MeshedNetwork
+from powerzoo_jax.powerflow.meshed.factors import MeshedNetwork
+from powerzoo_jax.powerflow.meshed.layout import MeshedLayout
 
 NARROW = 8  # lanes: what a group of the Newton fallback has
 

@@ -25,9 +25,9 @@ from powerzoo_jax.base.errors import SolverError, listing
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import FLOAT, resolve_dtype
 from powerzoo_jax.base.ranges import Finite, checks_ranges
-from powerzoo_jax.base.solver_mode import ADAPTIVE, AUTO, by_mode
+from powerzoo_jax.base.solver_mode import ADAPTIVE, AUTO, NATIVE, by_mode, check_mode
 from powerzoo_jax.cases import Case, assert_valid
-from powerzoo_jax.cases.topology import branch_positions, live_buses
+from powerzoo_jax.cases.topology import live_buses
 from powerzoo_jax.powerflow.admittances import (
     BranchData,
     branch_parts,
@@ -49,12 +49,13 @@ from powerzoo_jax.powerflow.meshed.base_case import (
     held_buses,
     refuse_busbars,
     solve_base,
-    unknown_rows,
     voltage_setpoints,
 )
-from powerzoo_jax.powerflow.meshed.blocks import BlockPlan, Blocks, border, dissect, invert, invert_pairs, plan_blocks
+from powerzoo_jax.powerflow.meshed.blocks import Blocks, border, invert, invert_pairs
+from powerzoo_jax.powerflow.meshed.layout import MeshedLayout, layout_of
+from powerzoo_jax.powerflow.native.factors import NativeFactors, prepare_native
+from powerzoo_jax.powerflow.native.library import INSTALL, describe, find_library
 
-TABLE_FILL = 0.6  # share of a neighbour table that must be real: fewer tables against wasted places
 MOST_GB = 4.0  # [1e9 bytes] arrays of the inverse in float64; making them takes some three times as much
 MIX_ABOVE = 0.08  # share of the error that a chord step leaves, above which mixing pays for itself
 DENSE = 300  # buses up to which one product with the whole inverse costs an accelerator less than many small ones
@@ -72,33 +73,6 @@ class NeighbourTable:
     out_im: Array
     back_re: Array
     back_im: Array
-
-
-@struct.dataclass(kw_only=True)
-class MeshedLayout:
-    """Positions of the network data; they depend on which buses and branches exist, not on parameters.
-
-    inward, outward:    (N,)  int32  case position of each internal bus, and its inverse
-    neighbours:         tuple of (n, m) int32 internal positions, one table per run of buses; padding is the bus itself
-    from_cell, to_cell: (L,)  int32  place of (from, to) and (to, from) among the C table cells; C = nowhere
-    back_cell:          (C,)  int32  cell of the reverse neighbour; C in padding
-    f, t:               (L,)  int32  internal bus positions
-    plan:               BlockPlan over unknowns; its entries are four per cell, then four per bus
-    free:               (N, 2) bool  whether the angle, the magnitude is unknown
-    slack:              ()     int32 internal position of the slack bus
-    """
-
-    inward: Array
-    outward: Array
-    neighbours: tuple[Array, ...]
-    from_cell: Array
-    to_cell: Array
-    back_cell: Array
-    f: Array
-    t: Array
-    plan: BlockPlan
-    free: Array
-    slack: Array
 
 
 @struct.dataclass(kw_only=True)
@@ -175,6 +149,8 @@ class MeshedFactors:
     branch:  BranchData, raw
     mix:     static, whether the chord is accelerated
     counts:  static, steps of a solve that takes a fixed number of them
+    native:  operands of the compiled kernel, None where the JAX form solves; a network that was prepared for the kernel
+             alone has no `core.blocks`
     """
 
     AXES: ClassVar = {"N": "n_bus", "L": "branch.r_pu"}
@@ -188,6 +164,15 @@ class MeshedFactors:
     branch: BranchData
     mix: bool = struct.field(pytree_node=False, default=False)
     counts: StepCounts = struct.field(pytree_node=False, default=StepCounts(8, 6, 10))
+    native: NativeFactors | None = None
+
+    def need_blocks(self, what: str) -> None:
+        """SolverError naming what takes the blocked inverse, where there is none."""
+        if self.core.blocks is None:
+            raise SolverError(
+                f"{what} takes the JAX form, and these factors were prepared for the compiled kernel alone. Give "
+                'prepare_meshed solver="adaptive".'
+            )
 
     @property
     def n_bus(self) -> int:
@@ -197,7 +182,12 @@ class MeshedFactors:
 @on_host
 @checks_ranges("prepare_meshed")
 def prepare_meshed(
-    case: Case, *, load_factor: Finite = 1.0, schedules: bool = False, dtype: Any = None
+    case: Case,
+    *,
+    load_factor: Finite = 1.0,
+    schedules: bool = False,
+    dtype: Any = None,
+    solver: str = AUTO,
 ) -> MeshedFactors:
     """Factor a network for `solve_meshed`.
 
@@ -206,12 +196,16 @@ def prepare_meshed(
     load_factor:  base point as a multiple of the nominal injections; choose the middle of the range you will solve
     schedules:    units will run anywhere in their range, so that a fixed number of steps is one for such states
     dtype:        float32 (None) or float64
+    solver:       form that the factors are for. "native" is the compiled kernel alone, prepared in a moment; "adaptive"
+                  and "fixed" are the JAX form; "auto" is both where the kernel is installed and JAX runs on a CPU, and
+                  the kernel alone where the blocked inverse of the JAX form would be too large
 
     Raises CaseError for an invalid case, SolverError for several slack buses, for branches in service with |z| below
-    1e-6 pu (float32) or 1e-7 pu (float64), and for a network whose blocked inverse would not fit into memory,
-    BaseLoadError when the base load has no solution.
+    1e-6 pu (float32) or 1e-7 pu (float64), for a network whose blocked inverse would not fit into memory, and for
+    "native" without the kernel, ValueError for another solver, BaseLoadError when the base load has no solution.
     """
     dtype = resolve_dtype(dtype)
+    check_mode(solver, NATIVE)
     assert_valid(case)
     refuse_busbars(case, dtype)
     if len(case.slack_bus) != 1:
@@ -219,54 +213,62 @@ def prepare_meshed(
         raise SolverError(f"{case.name} has the reference buses {ids}; the solver takes one. Give the others kind 2.")
     s = load_factor * nominal_injection(case)
     v = solve_base(case, s, voltage_setpoints(case))
-    layout = _layout(case)
+    library = find_library() if solver == NATIVE or (solver == AUTO and jax.default_backend() == "cpu") else None
+    if solver == NATIVE and library is None:
+        raise SolverError(f'solver="native": {describe()}. {INSTALL}.')
+    native = None if library is None else prepare_native(library, case, v)
+    layout = layout_of(case, blocks=solver != NATIVE)
     with jax.enable_x64(True):
         branch = branch_data(case)
         consumed = np.stack([case.bus.gs_mw, case.bus.bs_mvar], 1) / case.base_mva
-        shunt = jnp.asarray(np.where(live_buses(case)[:, None], consumed, 0.0))
-        v_base = jnp.asarray(np.stack([v.real, v.imag], 1))
-        derived = jax.jit(derive)
-        _refuse_large(case, jax.eval_shape(derived, layout, branch, shunt, v_base))
-        network, blocks, flow = derived(layout, branch, shunt, v_base)
-        core = _core(network, blocks, dtype)
-        if case.n_bus <= DENSE:
-            whole = jnp.asarray(dense_inverse(case, v, np.asarray(layout.outward)), FLOAT)
+        shunt = np.where(live_buses(case)[:, None], consumed, 0.0)
+        v_base = np.stack([v.real, v.imag], 1)
+        if solver != NATIVE and _fits(case, layout, branch, shunt, v_base, needed=native is None):
+            network, blocks, flow = _host(jax.jit(derive)(layout, branch, shunt, v_base))
+            mix, tolerances = chord_rate(case, s, v) > MIX_ABOVE, (VOLTAGE_TOL[dtype.name], SWEEP_TOL[dtype.name])
+            counts = count_steps(case, s, v, *tolerances, mixed=mix, schedules=schedules)
+        else:
+            layout = dataclasses.replace(layout, plan=None)  # type: ignore[arg-type]
+            network, _, flow = _host(jax.jit(_numbers)(layout, branch, shunt, v_base))
+            blocks, mix, counts = None, False, StepCounts(8, 6, 10)
+        core: Any = _core(network, blocks, dtype)
+        if blocks is not None and case.n_bus <= DENSE:
+            whole = dense_inverse(case, v, np.asarray(layout.outward)).astype(FLOAT)
             core = dataclasses.replace(core, whole=whole)
-        mix, tolerances = chord_rate(case, s, v) > MIX_ABOVE, (VOLTAGE_TOL[dtype.name], SWEEP_TOL[dtype.name])
-        factors = MeshedFactors(
-            layout=layout,
-            core=core,
-            flow=flow,
-            v_base=v_base,
-            shunt=shunt,
-            slack=jnp.asarray(case.slack_bus[0], jnp.int32),
-            held=jnp.asarray(held_buses(case)),
-            branch=branch,
-            mix=mix,
-            counts=count_steps(case, s, v, *tolerances, mixed=mix, schedules=schedules),
-        )
         # everything outside the core in `dtype`
-        outer = {name: _floats(getattr(factors, name), dtype) for name in ("v_base", "shunt", "branch")}
-        return dataclasses.replace(factors, flow=_flow_in(factors.flow, dtype), **outer)
+        outer: Any = {
+            name: _floats(x, dtype) for name, x in dict(v_base=v_base, shunt=shunt, branch=_host(branch)).items()
+        }
+        place: Any = dict(slack=np.int32(case.slack_bus[0]), held=held_buses(case))
+        rest: Any = dict(mix=mix, counts=counts, native=native)
+        made: Any = MeshedFactors(layout=layout, core=core, flow=_flow_in(flow, dtype), **outer, **place, **rest)
+        return jax.tree.map(jnp.asarray, made)  # type: ignore[no-any-return]
 
 
-def _refuse_large(case: Case, derived: Any) -> None:
-    """SolverError where the arrays of the inverse are too large to be made; they are known before they are."""
+def _host(tree: Any) -> Any:
+    """Arrays of a tree on the host, where a conversion needs no program of its own."""
+    return jax.tree.map(np.asarray, tree)
+
+
+def _fits(case: Case, *given: Any, needed: bool) -> bool:
+    """Whether the arrays of the inverse can be made; SolverError where they are too large and needed."""
+    derived = jax.eval_shape(derive, *given)
     size_gb = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(derived)) / 1e9
-    if size_gb > MOST_GB:
+    if size_gb > MOST_GB and needed:
         raise SolverError(
             f"{case.name}: the blocked inverse of {case.n_bus} buses has {size_gb:.3g} GB, the limit is {MOST_GB:g}. "
-            "Solve one state at a time by run_power_flow, whose factors are sparse, or study a part of the network."
+            "Install the compiled kernel, which needs none (docs/powerflow.md), solve one state at a time by "
+            "run_power_flow, whose factors are sparse, or study a part of the network."
         )
+    return size_gb <= MOST_GB
 
 
 def branch_data(case: Case) -> BranchData:
     """Branch parameters of a case in float64, in x64 mode."""
     b = case.branch
     numbers = dict(r_pu=b.r_pu, x_pu=b.x_pu, b_pu=b.b_pu, tap=b.tap, in_service=b.in_service)
-    return BranchData(
-        **{name: jnp.asarray(x, float) for name, x in numbers.items()}, shift_rad=jnp.deg2rad(jnp.asarray(b.shift_deg))
-    )
+    numbers["shift_rad"] = np.deg2rad(b.shift_deg)
+    return BranchData(**{name: jnp.asarray(np.asarray(x, float)) for name, x in numbers.items()})
 
 
 @checks_ranges("with_branches", options=BranchData)
@@ -280,13 +282,15 @@ def with_branches(factors: MeshedFactors, **changes: Array) -> MeshedFactors:
     bus stays out of service. Impedances are not checked: below those that `prepare_meshed` takes, derivatives lose
     their digits. Differentiable forward and reverse in the parameters and shunts.
     """
+    factors.need_blocks("A network changed on the device")
     dtype = factors.v_base.dtype
     with jax.enable_x64(True):
         branch = jax.tree.map(jnp.asarray, dataclasses.replace(factors.branch, **changes))
         # statuses may come as whole numbers or flags
         branch = jax.tree.map(lambda x: x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(dtype), branch)
         core, flow = _derived(factors.layout, branch, factors.shunt, factors.v_base)
-    return dataclasses.replace(factors, core=core, flow=flow, branch=_floats(branch, dtype))
+    # the kernel's operands are those of the network as it was prepared
+    return dataclasses.replace(factors, core=core, flow=flow, branch=_floats(branch, dtype), native=None)
 
 
 @jax.custom_jvp
@@ -397,10 +401,11 @@ def _floats(tree: Any, dtype: Any) -> Any:
     return jax.tree.map(lambda x: x.astype(dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
 
 
-def _core(network: MeshedNetwork, blocks: Blocks, dtype: Any) -> MeshedCore:
+def _core(network: MeshedNetwork, blocks: Blocks | None, dtype: Any) -> MeshedCore:
     """The network in two parts of `dtype`, its inverse in single precision."""
     main = _floats(network, dtype)
-    return MeshedCore(main=main, rest=_rounded_away(network, dtype), blocks=_floats(blocks, FLOAT))
+    inverse = None if blocks is None else _floats(blocks, FLOAT)
+    return MeshedCore(main=main, rest=_rounded_away(network, dtype), blocks=inverse)  # type: ignore[arg-type]
 
 
 def _rounded_away(tree: Any, dtype: Any) -> Any:
@@ -414,91 +419,18 @@ def _flow_in(flow: BranchFlow, dtype: Any) -> BranchFlow:
     return dataclasses.replace(_floats(flow, dtype), i_rest=i_rest, slope_rest=slope_rest)
 
 
-def _layout(case: Case) -> MeshedLayout:
-    """Positions of a case. Branches out of service keep their places, so that they can be switched in."""
-    f, t = branch_positions(case)
-    n = case.n_bus
-    pairs = np.unique(np.stack([np.r_[f, t], np.r_[t, f]]), axis=1)
-    pairs = pairs[:, pairs[0] != pairs[1]]
-    degree = np.bincount(pairs[0], minlength=n)
-    inward = np.argsort(-degree, kind="stable")
-    outward = np.argsort(inward)
-    f, t, pairs = outward[f], outward[t], outward[pairs]
-    pairs = pairs[:, np.lexsort((pairs[1], pairs[0]))]
-    tables, cells = _neighbour_tables(pairs, degree[inward])
-    count = sum(table.size for table in tables)
-    cell_of = {(a, b): c for (a, b), c in zip(pairs.T.tolist(), cells.tolist(), strict=True)}
-    ends = list(zip(f.tolist(), t.tolist(), strict=True))
-    back = np.full(count, count)
-    back[cells] = [cell_of[(b, a)] for a, b in pairs.T.tolist()]
-    free = np.zeros((n, 2), bool)
-    for column, rows in enumerate(unknown_rows(case)):
-        free[outward[rows], column] = True
-    positions = dict(
-        inward=inward,
-        outward=outward,
-        from_cell=[cell_of.get((a, b), count) for a, b in ends],
-        to_cell=[cell_of.get((b, a), count) for a, b in ends],
-        back_cell=back,
-        f=f,
-        t=t,
-        slack=outward[case.slack_bus[0]],
-    )
-    return MeshedLayout(
-        neighbours=tuple(jnp.asarray(table, jnp.int32) for table in tables),
-        plan=_plan(pairs, cells, count, free),
-        free=jnp.asarray(free),
-        **{key: jnp.asarray(value, jnp.int32) for key, value in positions.items()},
-    )
-
-
-def cut_runs(degree: np.ndarray) -> list[tuple[int, int, int]]:
-    """Cut buses, sorted by falling degree, into runs (begin, end, columns of their neighbour table)."""
-    runs, begin = [], 0
-    while begin < len(degree):
-        width = int(degree[begin])
-        end = begin + int(np.sum(degree[begin:] >= TABLE_FILL * width)) if width else len(degree)
-        runs.append((begin, end, max(width, 1)))
-        begin = end
-    return runs
-
-
-def _neighbour_tables(pairs: np.ndarray, degree: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-    """Tables of the runs of buses (sorted by falling degree), and the cell of each pair."""
-    first = np.r_[0, np.cumsum(degree)]
-    tables, cells, offset = [], np.zeros(pairs.shape[1], np.int64), 0
-    for begin, end, width in cut_runs(degree):
-        table = np.repeat(np.arange(begin, end)[:, None], width, 1)
-        for bus in range(begin, end):
-            run = slice(first[bus], first[bus + 1])
-            table[bus - begin, : degree[bus]] = pairs[1, run]
-            cells[run] = offset + (bus - begin) * width + np.arange(degree[bus])
-        tables.append(table)
-        offset += table.size
-    return tables, cells
-
-
-def _plan(pairs: np.ndarray, cells: np.ndarray, count: int, free: np.ndarray) -> BlockPlan:
-    n = len(free)
-    weight = free.sum(1)
-    cut = dissect(pairs[0], pairs[1], weight.astype(float))
-    nowhere = int(np.flatnonzero(weight == 0)[0])  # the slack bus: its entries are dropped
-    row, column = np.full(count, nowhere), np.full(count, nowhere)
-    row[cells], column[cells] = pairs
-    row, column = np.r_[row, np.arange(n)], np.r_[column, np.arange(n)]
-    rows = np.concatenate([2 * row, 2 * row + 1, 2 * row, 2 * row + 1])
-    columns = np.concatenate([2 * column, 2 * column, 2 * column + 1, 2 * column + 1])
-
-    def unknowns(buses: np.ndarray) -> np.ndarray:
-        return np.r_[2 * buses[free[buses, 0]], 2 * buses[free[buses, 1]] + 1].astype(np.int64)
-
-    return plan_blocks([unknowns(p) for p in cut.parts], unknowns(cut.separator), rows, columns, 2 * n)
-
-
 def derive(
     layout: MeshedLayout, branch: BranchData, shunt: Array, v_base: Array
 ) -> tuple[MeshedNetwork, Blocks, BranchFlow]:
     """Numbers derived from parameters and a base voltage, in float64."""
+    network, entries, flow = _numbers(layout, branch, shunt, v_base)
+    return network, invert(layout.plan, border(layout.plan, entries)), flow
+
+
+def _numbers(
+    layout: MeshedLayout, branch: BranchData, shunt: Array, v_base: Array
+) -> tuple[MeshedNetwork, Array, BranchFlow]:
+    """Numbers of `derive`, with the entries of the Jacobian in place of its inverse."""
     count = layout.back_cell.shape[0]
     f, t = layout.f, layout.t
     branch = _supplied(layout, branch)
@@ -511,11 +443,10 @@ def derive(
     own = jnp.conj(g).at[f].add(jnp.conj(y.ff)).at[t].add(jnp.conj(y.tt)) * (v * jnp.conj(v))
     tables = _tables(layout, cells)
     power = own + jnp.concatenate([out.sum(1) for _, out in tables])
-    matrix = border(layout.plan, jacobian_entries(cells[:count], own, power))
     network = MeshedNetwork(
         s_base=real_pairs(power), own=real_pairs(own), v_mag=jnp.abs(v), tables=tuple(x for x, _ in tables)
     )
-    return network, invert(layout.plan, matrix), _branch_flow(layout, branch, v)
+    return network, jacobian_entries(cells[:count], own, power), _branch_flow(layout, branch, v)
 
 
 def _derive_pairs(

@@ -16,7 +16,8 @@ from jax import Array, lax
 from powerzoo_jax.powerflow.admittances import jacobian_entries
 from powerzoo_jax.powerflow.meshed import equations as eqs
 from powerzoo_jax.powerflow.meshed.blocks import border, solve_bordered
-from powerzoo_jax.powerflow.meshed.factors import MeshedLayout, MeshedNetwork
+from powerzoo_jax.powerflow.meshed.factors import MeshedNetwork
+from powerzoo_jax.powerflow.meshed.layout import MeshedLayout
 from powerzoo_jax.powerflow.newton import damping, newton_raphson, verdict
 
 LONGEST = 0.3  # [rad, -] largest turn per step: keeps the iterate on the branch of solutions it started from

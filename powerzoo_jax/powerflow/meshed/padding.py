@@ -20,9 +20,8 @@ from powerzoo_jax.powerflow.meshed.factors import (
     BranchFlow,
     MeshedCore,
     MeshedFactors,
-    MeshedLayout,
-    cut_runs,
 )
+from powerzoo_jax.powerflow.meshed.layout import MeshedLayout, cut_runs
 
 
 class Envelope(NamedTuple):
@@ -86,6 +85,8 @@ def _assert_alike(factors: Sequence[MeshedFactors]) -> None:
         raise SolverError("stack_meshed got no network. Give at least one, from `prepare_meshed`.")
     if any(f.v_base.ndim != 2 for f in factors):
         raise SolverError("stack_meshed got factors with a lane axis. Stack networks first, then vmap over lanes.")
+    for one in factors:
+        one.need_blocks("A stack of networks")
     dtypes = sorted({str(f.v_base.dtype) for f in factors})
     if len(dtypes) > 1:
         raise SolverError(f"stack_meshed got factors in {' and '.join(dtypes)}. Prepare all with one dtype.")
@@ -156,6 +157,7 @@ def _pad(f: Any, to: Envelope) -> MeshedFactors:
         shunt=_widen(f.shunt, to.n_bus, 2),
         held=_widen(f.held, to.n_bus),
         branch=_branch(f.branch, to.n_branch),
+        native=None,
     )
     return padded
 

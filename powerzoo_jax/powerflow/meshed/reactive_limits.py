@@ -28,13 +28,15 @@ from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import anywhere, matmul
 from powerzoo_jax.base.ranges import FINITE, NOT_NEGATIVE, Count, axes, checks_ranges, unchecked
-from powerzoo_jax.base.solver_mode import ADAPTIVE, AUTO, FIXED, by_mode, check_mode
+from powerzoo_jax.base.solver_mode import ADAPTIVE, AUTO, FIXED, NATIVE, by_mode, check_mode
 from powerzoo_jax.cases import Case
+from powerzoo_jax.powerflow.batching import batched_shell
 from powerzoo_jax.powerflow.implicit import sweep
 from powerzoo_jax.powerflow.meshed.base_case import admittance, factored, held_buses, power_slope, unknown_rows
 from powerzoo_jax.powerflow.meshed.factors import MeshedFactors
 from powerzoo_jax.powerflow.meshed.slack import base_magnitude
-from powerzoo_jax.powerflow.meshed.solve import MeshedResult, solve_meshed
+from powerzoo_jax.powerflow.meshed.solve import MeshedResult, expand, solve_meshed
+from powerzoo_jax.powerflow.native.solve import BoundedState, solve_bounded
 from powerzoo_jax.powerflow.result import Status
 
 ROUNDS = 30
@@ -196,7 +198,7 @@ def solve_within_reactive_limits(
                devices only, so that the units give what is missing to the injection of the bus
     v_set_pu:  (N,) [pu] set-points of the buses that hold theirs; None keeps the base state's
     rounds:    power flows at most, one per round
-    solver:    "auto", "adaptive" or "fixed" as for `solve_meshed`; fixed takes 8 rounds
+    solver:    "auto", "native", "adaptive" or "fixed" as for `solve_meshed`; fixed takes 8 rounds
 
     A bus at a limit comes back when its voltage passes the set-point on the far side. The slack has no limit.
     Returns a ReactiveResult; compiled, nothing raises or is NaN. A lane that does not settle is OUT_OF_STEPS: its flow
@@ -206,7 +208,7 @@ def solve_within_reactive_limits(
     """
     v_set = base_magnitude(factors) if v_set_pu is None else v_set_pu
     given = ReactiveLimitInputs(factors, limits, p_pu, q_pu, v_set)
-    return _settled(given, jnp.asarray(rounds, jnp.int32), check_mode(solver))[0]
+    return _settled(given, jnp.asarray(rounds, jnp.int32), check_mode(solver, NATIVE))[0]
 
 
 class ReactiveLimitInputs(NamedTuple):
@@ -232,7 +234,13 @@ class ReactiveLimitInputs(NamedTuple):
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
 def _settled(given: ReactiveLimitInputs, rounds: Array, mode: str) -> tuple[ReactiveResult, Array, Array]:
     """The outer loop: the result, the magnitudes (m,) of the PV buses, and the slope dF/dx (m, m) learnt on the way."""
-    end = by_mode(mode, _adaptive, functools.partial(_fixed, rest=mode == AUTO), given, rounds)
+    if mode == AUTO and given.factors.native is not None and given.factors.core.blocks is None:
+        mode = NATIVE
+    if mode == NATIVE:
+        end = _in_kernel(given, rounds)
+    else:
+        cpu = _adaptive if mode != AUTO or given.factors.native is None else _in_kernel
+        end = by_mode(mode, cpu, functools.partial(_fixed, rest=mode == AUTO), given, rounds)
     solved = end.flow.status == Status.CONVERGED
     status = jnp.where(solved & ~end.settled, jnp.int32(Status.OUT_OF_STEPS), end.flow.status)
     flow = dataclasses.replace(end.flow, status=status)
@@ -242,6 +250,47 @@ def _settled(given: ReactiveLimitInputs, rounds: Array, mode: str) -> tuple[Reac
 
 def _adaptive(given: ReactiveLimitInputs, rounds: Array) -> ReactiveLimitIteration:
     return _until_done(given, rounds, ADAPTIVE, jnp.linalg.solve)
+
+
+def _in_kernel(given: ReactiveLimitInputs, rounds: Array) -> ReactiveLimitIteration:
+    """The compiled kernel, which switches the limits of every lane by itself."""
+    found: ReactiveLimitIteration = _kernel_shell()((given.factors, given.limits, rounds), *given[2:])
+    return found
+
+
+@functools.cache
+def _kernel_shell() -> Any:
+    def core(prepared: Any, p: Array, q: Array, v_set: Array) -> ReactiveLimitIteration:
+        factors, limits, rounds = prepared
+        bounds = (limits.q_min, limits.q_max)
+        found = solve_bounded(factors.native, (p, q, v_set), limits.bus, bounds, factors.held, rounds)
+        finish = jax.vmap(lambda found, *lane: _found(ReactiveLimitInputs(factors, limits, *lane), found))
+        return finish(found, p, q, v_set)  # type: ignore[no-any-return]
+
+    def own(prepared: Any, *lanes: Array) -> ReactiveLimitIteration:
+        return jax.vmap(lambda of, *lane: _adaptive(ReactiveLimitInputs(*of[:2], *lane), of[2]))(prepared, *lanes)  # type: ignore[no-any-return]
+
+    return batched_shell(core, own)
+
+
+def _found(given: ReactiveLimitInputs, found: BoundedState) -> ReactiveLimitIteration:
+    """The end of the loop from what the kernel found in one scenario."""
+    limits, at = given.limits, found.at_limit
+    limit = jnp.where(at > 0, limits.q_max, jnp.where(at < 0, limits.q_min, 0))
+    flow = expand(given.factors, given.p, given.q.at[limits.bus].add(limit), None, found.state)
+    v = jnp.where(at == 0, given.v_set[limits.bus], flow.v_pu[limits.bus])
+    return ReactiveLimitIteration(
+        rounds=found.rounds,
+        v=v,
+        step=jnp.zeros_like(v),
+        v_known=v,
+        q_known=given.reactive(flow),
+        slope=limits.slope,
+        at_limit=at,
+        settled=found.settled != 0,
+        lost=flow.status != Status.CONVERGED,
+        flow=flow,
+    )
 
 
 def _until_done(

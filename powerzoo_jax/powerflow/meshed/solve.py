@@ -20,8 +20,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from powerzoo_jax.base import struct
+from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.base.ranges import FINITE, NOT_NEGATIVE, Count, Positive, axes, checks_ranges
-from powerzoo_jax.base.solver_mode import AUTO, FIXED, by_mode, check_mode
+from powerzoo_jax.base.solver_mode import ADAPTIVE, AUTO, FIXED, NATIVE, by_mode, check_mode
 from powerzoo_jax.powerflow.batching import batched_shell, in_groups, in_tiles, lane_by_lane
 from powerzoo_jax.powerflow.chord import iterate
 from powerzoo_jax.powerflow.meshed import chord
@@ -35,6 +36,8 @@ from powerzoo_jax.powerflow.meshed.factors import MeshedFactors
 from powerzoo_jax.powerflow.meshed.fixed import FixedLanes, solve_fixed, solve_rest
 from powerzoo_jax.powerflow.meshed.newton import newton
 from powerzoo_jax.powerflow.meshed.slack import base_magnitude, normal_share, slack_mask
+from powerzoo_jax.powerflow.native.solve import TOL as MISMATCH_TOL
+from powerzoo_jax.powerflow.native.solve import solve_native
 from powerzoo_jax.powerflow.result import PowerFlowResult, Status
 
 
@@ -148,39 +151,54 @@ def solve_meshed(
     v_set_pu:   (N,) [pu] magnitudes of the buses that hold theirs, ignored elsewhere; None keeps the base state's
     slack_share: (N,) [-] weights of the buses that together add what is missing to the active balance (distributed
                 slack), as `slack_share` makes them; p of the slack bus then counts. None, or zeros: the slack alone
-    tol:        [pu] voltage error at which a lane stops; None takes 4e-7 (float32), 4e-10 (float64)
+    tol:        [pu] voltage error at which a lane stops; None takes 4e-7 (float32), 4e-10 (float64). For the compiled
+                kernel the largest mismatch of the injections, found in float64; None takes 2e-9
     max_steps:  chord iterations before a lane goes to the float64 Newton fallback, where the solver is adaptive
     solver:     "adaptive" iterates until every lane is done, and falls back to Newton's method. "fixed" takes the steps
                 that `prepare_meshed` counted, with no question to the host: a lane that has not reached `tol` by then
-                is OUT_OF_STEPS. "auto" is adaptive on a CPU; elsewhere fixed, with one question after which the
-                lanes that are not done are solved by a Newton-Krylov method
+                is OUT_OF_STEPS. "native" is the compiled kernel, on CPUs. "auto" is native on a CPU where the factors
+                are for it, are not mapped and the slack is not shared, else adaptive; elsewhere fixed, with one
+                question after which the lanes that are not done are solved by a Newton-Krylov method
     fixed_steps: "fixed" with so many chord iterations
 
     Returns a MeshedResult; nothing in the program raises and nothing is NaN: `status` and `residual` tell.
-    Raises SettingsError for arrays of another length or type, for numbers at hand that are not finite, and ValueError
-    for a solver that there is not.
+    Raises SettingsError for arrays of another length or type, for numbers at hand that are not finite, ValueError for a
+    solver that there is not, and SolverError for one that the factors were not prepared for.
     Differentiable forward and reverse in injections, set-points, shares and branch parameters (implicit function
     theorem).
     """
     limit = TOL[p_pu.dtype.name] if tol is None else float(tol)
     counts = factors.counts if fixed_steps is None else factors.counts._replace(chord=fixed_steps)
-    mode = check_mode(solver) if fixed_steps is None else FIXED
-    solve = meshed_state(limit, max_steps, factors.mix, counts, mode)
-    grid = NetworkData(Shared(factors.layout, factors.core), factors.flow, factors.v_base)
+    mode = check_mode(solver, NATIVE) if fixed_steps is None else FIXED
+    if mode == AUTO and factors.core.blocks is None and slack_share is None:
+        mode = NATIVE
+    _check_prepared(factors, mode, shared=slack_share is not None)
+    solve = meshed_state(limit, max_steps, factors.mix, counts, mode, MISMATCH_TOL if tol is None else limit)
+    native = factors.native if mode in (AUTO, NATIVE) and slack_share is None else None
+    grid = NetworkData(Shared(factors.layout, factors.core), factors.flow, factors.v_base, native)
     if slack_share is not None:
         v_set = base_magnitude(factors) if v_set_pu is None else v_set_pu
         share = normal_share(factors, slack_share)
-        return _expand(factors, p_pu, q_pu, share, solve(grid, p_pu, q_pu, v_set, share))
+        return expand(factors, p_pu, q_pu, share, solve(grid, p_pu, q_pu, v_set, share))
     given = (p_pu, q_pu) if v_set_pu is None else (p_pu, q_pu, v_set_pu)
-    return _expand(factors, p_pu, q_pu, None, solve(grid, *given))
+    return expand(factors, p_pu, q_pu, None, solve(grid, *given))
+
+
+def _check_prepared(factors: MeshedFactors, mode: str, *, shared: bool) -> None:
+    """SolverError where the factors are not for the solver that was asked for."""
+    if mode == NATIVE and (factors.native is None or shared):
+        what = "does not share the slack" if shared else "is not what these factors were prepared for"
+        raise SolverError(f'The compiled kernel {what}. Leave solver="auto", or prepare_meshed(case, solver="native").')
+    if mode in (ADAPTIVE, FIXED) or shared:
+        factors.need_blocks("A shared slack" if shared else f"solver={mode!r}")
 
 
 @functools.lru_cache(maxsize=32)
 def meshed_state(
-    tol: float, max_steps: int, mix: bool, counts: StepCounts, mode: str = AUTO
+    tol: float, max_steps: int, mix: bool, counts: StepCounts, mode: str, mismatch_tol: float
 ) -> Callable[..., SolvedState]:
     """Return the differentiable single-scenario solver (grid, p, q[, v_set[, share]]) -> SolvedState."""
-    shared, own = (Batch(tol, max_steps, mix, counts, mode, own) for own in (False, True))
+    shared, own = (Batch(tol, max_steps, mix, counts, mode, mismatch_tol, own) for own in (False, True))
     shell = batched_shell(shared.solve, own.solve)
 
     @jax.custom_jvp
@@ -208,11 +226,25 @@ class Batch(NamedTuple):
     mix: bool
     counts: StepCounts
     mode: str
+    mismatch_tol: float
     own: bool
 
     def solve(self, grid: NetworkData, *given: Array) -> SolvedState:
-        found: SolvedState = by_mode(self.mode, self.adaptive, self.fixed, grid, *given)
+        kernel = grid.native is not None and not self.own
+        if grid.shared.core.blocks is None and not kernel:
+            raise SolverError(
+                "A network per lane takes the JAX form, and these factors were prepared for the compiled kernel alone. "
+                'Give prepare_meshed solver="adaptive".'
+            )
+        if self.mode == NATIVE:
+            return self.native(grid, *given)
+        found: SolvedState = by_mode(self.mode, self.native if kernel else self.adaptive, self.fixed, grid, *given)
         return found
+
+    def native(self, grid: NetworkData, *given: Array) -> SolvedState:
+        """The compiled kernel."""
+        assert grid.native is not None
+        return solve_native(grid.native, given, tol=self.mismatch_tol, max_steps=self.max_steps)
 
     def fixed(self, grid: NetworkData, *given: Array) -> SolvedState:
         """A known number of steps; on accelerators that choose it by themselves, one question for the rest."""
@@ -298,7 +330,7 @@ def _newton(shared: Shared, given: tuple[Array, ...], lanes: ChordLanes) -> Chor
     return ChordLanes(*chord.outside(shared.layout, e), residual, lanes.steps + steps, lanes.stopped, status)
 
 
-def _expand(factors: MeshedFactors, p_pu: Array, q_pu: Array, share: Array | None, found: SolvedState) -> MeshedResult:
+def expand(factors: MeshedFactors, p_pu: Array, q_pu: Array, share: Array | None, found: SolvedState) -> MeshedResult:
     """From the state to voltages, flows, losses and the injections of buses that hold their magnitude."""
     flow, last = factors.flow, found.polished
     ends = last.ends

@@ -135,4 +135,4 @@ def test_a_network_whose_inverse_would_not_fit_is_refused_before_it_is_made(monk
     monkeypatch.setattr(factors, "_core", lambda *_: pytest.fail("made"))
     monkeypatch.setattr(factors, "MOST_GB", 1e-6)
     with pytest.raises(SolverError, match=r"inverse of 14 buses has \d.*GB, the limit is 1e-06\. .*run_power_flow"):
-        prepare_meshed(case)
+        prepare_meshed(case, solver="adaptive")

@@ -12,6 +12,7 @@ import pytest
 
 from powerzoo_jax.base.solver_mode import FIXED
 from powerzoo_jax.powerflow import Status
+from powerzoo_jax.powerflow.native.library import find_library
 from tests.references.meshed import MeshedStates, base_state, solve_states
 from tests.references.meshed_cases import (
     CASES,
@@ -112,6 +113,8 @@ def test_the_committed_table_is_measured_again(measured: tuple[str, Accuracy], r
     row = read_table().get(key)
     if row and SUITE[key] == int(row["states"]):  # of case300 the suite draws fewer, which are others
         assert [str(x) for x in found[:5]] == [row[column] for column in Accuracy._fields[:5]]
+        if find_library() is not None:  # what is committed was measured on the JAX form
+            return
         if request.config.getoption("auto_is") != FIXED:  # the table counts what the adaptive form takes
             assert abs(found.steps[0] - float(row["mean_steps"])) <= 0.1
         for column in ("mag", "angle", "loss", "flow"):

@@ -1,0 +1,136 @@
+"""Calls of the compiled kernel: power flow of a batch, and linear systems with the Jacobian at its solution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from powerzoo_jax.base.errors import SolverError
+from powerzoo_jax.base.numerics import FLOAT
+from powerzoo_jax.powerflow.meshed import chord
+from powerzoo_jax.powerflow.meshed.branches import Ends, Polished, SolvedState
+from powerzoo_jax.powerflow.native.factors import NativeFactors
+from powerzoo_jax.powerflow.native.library import find_library
+
+TOL = 2e-9  # [pu] largest mismatch of a solved lane: voltages then are within 1e-9 pu of the solution
+CHORD_STEPS, NEWTON_STEPS = 20, 10  # at most, before Newton's method; of it, in floats, and twice as many in doubles
+
+
+def solve_native(native: NativeFactors, given: tuple[Array, ...], *, tol: float, max_steps: int) -> SolvedState:
+    """Solved state of a batch: injections, and set-points where given, (B, N) each in case order.
+
+    tol:        [pu] largest mismatch, found in float64 whatever the dtype of the program
+    max_steps:  chord steps with the constant factors before a lane goes to Newton's method, 20 at most
+
+    Branches are read by a call of their own, which a program that does not use them leaves out.
+    """
+    batch, dtype = given[0].shape[0], given[0].dtype
+    inputs = _inputs(native, given)
+    steps = dict(chord_steps=np.int64(min(max_steps, CHORD_STEPS)), newton_steps=np.int64(NEWTON_STEPS))
+    solve = _call(native, "solve", dtype, _state(given[0]))
+    found = solve(*inputs, batch=np.int64(batch), tol=float(tol), **steps)
+    return _with_branches(native, inputs, found)
+
+
+class BoundedState(NamedTuple):
+    """Solved state of a batch within reactive limits of m buses, (B, ..).
+
+    at_limit:         (B, m)  int32  -1, 0 or 1
+    rounds, settled:  (B,)    int32  power flows solved, and whether every limit is met
+    """
+
+    state: SolvedState
+    at_limit: Array
+    rounds: Array
+    settled: Array
+
+
+def solve_bounded(
+    native: NativeFactors, given: tuple[Array, ...], bus: Array, bounds: tuple[Array, Array], held: Array, rounds: Array
+) -> BoundedState:
+    """Solved state of a batch whose units keep within reactive limits: injections and set-points (B, N), case order.
+
+    bus:     (m,) positions of the buses with limits       bounds:  their lower and upper limits, (m,) each [pu]
+    held:    (N,) bool, buses that hold their magnitude where no limit is met
+    rounds:  () int32, power flows of a lane at most
+    """
+    p, q, v_set = given
+    batch, m = p.shape[0], bus.shape[0]
+    whole = jax.ShapeDtypeStruct((batch,), jnp.int32)
+    results = (*_state(p), jax.ShapeDtypeStruct((batch, m), jnp.int32), whole, whole)
+    call = _call(native, "bounded", p.dtype, results)
+    inputs = (*_inputs(native, given), bus, *bounds, rounds[None])
+    *found, at_limit, count, settled = call(
+        *inputs, batch=np.int64(batch), tol=TOL, newton_steps=np.int64(NEWTON_STEPS)
+    )
+    limit = jnp.where(at_limit > 0, bounds[1], jnp.where(at_limit < 0, bounds[0], 0))
+    q = q.at[:, bus].add(limit)
+    holds = jnp.broadcast_to(held, p.shape).at[:, bus].min(at_limit == 0)
+    state = _with_branches(native, _inputs(native, (p, q, v_set), holds), tuple(found))
+    return BoundedState(state, at_limit, count, settled)
+
+
+def _inputs(native: NativeFactors, given: tuple[Array, ...], holds: Array | None = None) -> tuple[Array, ...]:
+    """Operands of a call; arrays of size 0 stand for what is as in the network."""
+    none = tuple(jnp.zeros(0, given[0].dtype) for _ in range(4 - len(given)))
+    return (*native.operands, *given, *none, jnp.zeros(0, jnp.int32) if holds is None else holds.astype(jnp.int32))
+
+
+def _state(like: Array) -> tuple[Any, ...]:
+    """Shapes of e, residual, steps and status for injections (B, N)."""
+    states, lanes = (jax.ShapeDtypeStruct(shape, like.dtype) for shape in (like.shape, like.shape[:1]))
+    whole = jax.ShapeDtypeStruct(like.shape[:1], jnp.int32)
+    return states, states, lanes, whole, whole
+
+
+def _with_branches(native: NativeFactors, inputs: tuple[Array, ...], found: tuple[Array, ...]) -> SolvedState:
+    """The state with what follows from it."""
+    e_re, e_im, residual, count, status = found
+    batch, dtype = e_re.shape[0], e_re.dtype
+    flows = jax.ShapeDtypeStruct((batch, native.tables[-1].shape[0]), dtype)
+    rest = _call(native, "rest", dtype, (jax.ShapeDtypeStruct(e_re.shape, dtype),) * 4 + (flows,) * 6)
+    d_re, d_im, p_left, q_left, *ends = rest(*inputs, e_re, e_im, status, batch=np.int64(batch))
+    last = Polished(d_re, d_im, p_left, q_left, jnp.zeros(batch, dtype), Ends(*ends))
+    return SolvedState(e_re, e_im, last, residual, count, status)
+
+
+def linear_solver(native: NativeFactors) -> Callable[..., Array]:
+    """`meshed.derivative.solve_linear` by the kernel: J(e) x = right, factorised in every lane in float64."""
+
+    def solve(
+        shared: Any,
+        e: Array,
+        s: Array,
+        right: Array,
+        share: Array | None = None,
+        *,
+        tol: float,
+        transpose: bool = False,
+        own: bool = False,
+    ) -> Array:
+        del s, share, tol, own
+        given = (*chord.outside(shared.layout, e), *chord.outside(shared.layout, right))
+        call = _call(native, "linear", e.dtype, (jax.ShapeDtypeStruct(given[0].shape, e.dtype),) * 2)
+        # injections do not enter the Jacobian at e
+        inputs = (*_inputs(native, given[:2]), *given)
+        return chord.inside(shared.layout, *call(*inputs, batch=np.int64(e.shape[2]), transposed=transpose))
+
+    return solve
+
+
+def _call(native: NativeFactors, name: str, dtype: Any, results: tuple[Any, ...]) -> Callable[..., Any]:
+    """A handler of the library that made the factors; SolverError where another one is installed, or none."""
+    library = find_library()
+    if library is None or library.version != native.version:
+        raise SolverError(
+            f"The factors were made by version {native.version} of the compiled kernel, "
+            f"{'which is not in use' if library is None else f'in use is {library.version}'}. Prepare them again."
+        )
+    width = "32" if dtype == FLOAT else "64"
+    found: Callable[..., Any] = jax.ffi.ffi_call(library.target(name + width), results)
+    return found
