@@ -7,7 +7,7 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import chain, islice
 from pathlib import Path
 
@@ -20,6 +20,7 @@ DELIMITERS = (",", ";", "\t")
 PREAMBLE = 50  # lines, among which the header is looked for
 GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+")  # 1,234 is either of two numbers
 NATIONAL = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4})[ T]+(\d{1,2}):(\d{2})(?::(\d{2}))?(?: *([AaPp])[Mm])?")
+LAST = re.compile(r"([ T])24(:00(:00)?)(?=$|[+-]|Z)")  # 24:00 of a day
 MOST_MONTHS = 12
 
 
@@ -54,15 +55,18 @@ def read_meter_file(path: Path, columns: Mapping[str, str] | None, max_mb: float
     return FileTable(table.where, table.lines, kept | points)
 
 
-def read_stamps(table: FileTable) -> list[datetime]:
+def read_stamps(table: FileTable, ends: bool = False) -> list[datetime]:
     """Stamps of the rows: ISO 8601, or day, month and year in the order that all rows together leave open.
 
+    ends:  of intervals, the last of a day may then be its 24:00
     Raises DataError for anything else, naming the lines.
     """
     cells = [cell.strip() for cell in table.columns[TIME]]
     if DATE in table.columns:  # spreadsheets give a day as its midnight
         days = [re.split("[ T]", cell.strip())[0] for cell in table.columns[DATE]]
         cells = [f"{day} {cell}" for day, cell in zip(days, cells, strict=True)]
+    later = [ends and LAST.search(cell) is not None for cell in cells]
+    cells = [LAST.sub(r"\g<1>00\2", cell) if last else cell for cell, last in zip(cells, later, strict=True)]
     found = [NATIONAL.fullmatch(cell) or cell for cell in cells]
     turned = [entry for entry in found if isinstance(entry, re.Match) and entry[2] != "."]
     orders = [order for order in ((1, 3), (3, 1)) if all(int(entry[order[1]]) <= MOST_MONTHS for entry in turned)]
@@ -79,9 +83,9 @@ def read_stamps(table: FileTable) -> list[datetime]:
         except ValueError:
             wrong.append(f"line {table.lines[row]} {cells[row]!r}")
     if wrong:
-        end = " A stamp is the start of its interval, so there is no 24:00." if "24:00" in " ".join(wrong) else ""
+        end = " Starts of intervals have no 24:00: for ends give stamps='end'." if "24:00" in " ".join(wrong) else ""
         raise DataError(f"{table.where}: {listing(wrong)} is no ISO 8601 time. Write 2023-01-31T14:30 (+01:00).{end}")
-    return stamps
+    return [stamp + timedelta(days=last) for stamp, last in zip(stamps, later, strict=True)]
 
 
 def _from_national(found: re.Match[str], day: int, month: int) -> datetime:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -31,6 +32,7 @@ from powerzoo_jax.data.series import UNITS, Series, check_clock, is_price, make_
 from powerzoo_jax.data.series import stamps as instants_as_text
 
 HOUR_NS = 60 * MINUTE_NS
+STAMPS = ("start", "end")
 FILLS = {"interpolate": "by interpolation", "previous": "with the value before"}
 # one zone of each rule of clock changes: what is regular on it is regular on the others of its rule
 CLOCKS = ("Europe/Berlin", "Europe/London", "Europe/Athens", "America/New_York", "Australia/Sydney")
@@ -58,14 +60,16 @@ def read_csv(
     *,
     zone: str = "UTC",
     columns: Mapping[str, str] | None = None,
+    stamps: Literal["start", "end"] = "start",
     fill: Literal["interpolate", "previous"] | None = None,
     max_mb: float | None = MAX_TABLE_MB,
 ) -> Series:
     r"""Read a table of a meter, CSV or .xlsx: a column `time` and columns of `COLUMNS`, whose endings are their units.
 
-    time:     start of each interval: ISO 8601, with an offset ("2023-01-01T00:00+01:00") or without one, or day, month
+    time:     stamp of each interval: ISO 8601, with an offset ("2023-01-01T00:00+01:00") or without one, or day, month
               and year as 31.01.2023 14:30, 31/01/2023 or 01/31/2023; beside a column `date`, the hour alone
     zone:     IANA zone of stamps without an offset, and of the local standard clock that days follow
+    stamps:   whether they are starts of intervals, or their ends, as in 00:15 to 24:00
     columns:  names of the file -> those above, {"Timestamp": "time", "Import kWh": "load_kwh"}; others are left out
     fill:     what becomes of missing rows and blank cells: "interpolate" draws a line between the values beside a gap
               and holds prices, "previous" holds the value before; a warning says how many, `Series.repaired` which
@@ -86,8 +90,10 @@ def read_csv(
     path = require_file(path, remedy="Check the path; the names of bundled sets carry no ending.")
     if fill not in (None, *FILLS):
         raise DataError(unknown("fill", fill, FILLS))
+    if stamps not in STAMPS:
+        raise DataError(unknown("stamps", stamps, STAMPS))
     table = read_meter_file(path, columns, max_mb)
-    table, times, hint = _instants(table, zone)
+    table, times, hint = _instants(table, zone, stamps == "end")
     columns_read, units, headers = _columns(path.name, table)
     try:
         check_clock(path.name, times, table.lines)
@@ -204,9 +210,13 @@ def _columns(name: str, table: FileTable) -> tuple[dict[str, np.ndarray], dict[s
     return columns, units, headers
 
 
-def _instants(table: FileTable, zone: str) -> tuple[FileTable, np.ndarray, str]:
-    """The table without blank rows of an hour that the clock skips, its instants [ns], and a zone to propose."""
-    stamps = read_stamps(table)
+def _instants(table: FileTable, zone: str, ends: bool) -> tuple[FileTable, np.ndarray, str]:
+    """The table without blank rows of an hour that the clock skips, its instants [ns], and a zone to propose.
+
+    ends:  the stamps are ends of intervals, whose starts are the instants. Where the clock changes, an interval ends
+           by the new clock or by the old one (03:00 or 02:00 in spring): whichever makes the more regular steps
+    """
+    stamps = read_stamps(table, ends)
     far = [row for row, stamp in enumerate(stamps) if not has_instant(stamp)]
     if far:
         where = listing(f"line {table.lines[row]} {table.columns[TIME][row].strip()!r}" for row in far)
@@ -215,7 +225,13 @@ def _instants(table: FileTable, zone: str) -> tuple[FileTable, np.ndarray, str]:
     if len(aware) == 2:
         raise DataError(f"{table.where}: some stamps have an offset from UTC and some have none. Use one kind.")
     if aware == {True}:
-        return table, np.array([instant_ns(stamp) for stamp in stamps], np.int64), ""
+        times = np.array([instant_ns(stamp) for stamp in stamps], np.int64)
+        return table, _a_step_before(times) if ends else times, ""
+    if ends and len(stamps) > 1:
+        step = sorted(b - a for a, b in pairwise(stamps))[len(stamps) // 2]
+        begun = [stamp - step for stamp in stamps]
+        if _irregular(begun, zone) <= _irregular(stamps, zone):
+            stamps, ends = begun, False
     try:
         skipped = np.array([is_skipped(stamp, zone) for stamp in stamps])
     except ValueError as err:
@@ -230,23 +246,29 @@ def _instants(table: FileTable, zone: str) -> tuple[FileTable, np.ndarray, str]:
         )
     kept = table.keep(~skipped) if skipped.any() else table
     walls = [stamp for stamp, gone in zip(stamps, skipped, strict=True) if not gone]
-    return kept, convert_stamps(walls, zone), _likely_zone(walls, zone)
+    times = convert_stamps(walls, zone)
+    return kept, _a_step_before(times) if ends else times, _likely_zone(walls, zone)
+
+
+def _a_step_before(times: np.ndarray) -> np.ndarray:
+    return times - int(np.median(np.diff(times))) if len(times) > 1 else times
+
+
+def _irregular(walls: Sequence[datetime], zone: str) -> int:
+    """Number of steps unlike the usual one, of stamps on the clock of a zone."""
+    try:
+        steps = np.diff(convert_stamps(walls, zone))
+    except ValueError:  # an hour that this clock skips, or a system without zones
+        return len(walls)
+    return int((steps != np.median(steps)).sum())
 
 
 def _likely_zone(walls: Sequence[datetime], zone: str) -> str:
     """Sentence that proposes a zone on whose clock stamps are more regular than as they were read; "" for none."""
-
-    def unlike(name: str) -> int:
-        try:
-            steps = np.diff(convert_stamps(walls, name))
-        except ValueError:  # an hour that this clock skips, or a system without zones
-            return len(walls)
-        return int((steps != np.median(steps)).sum())
-
-    if zone != "UTC" or len(walls) < 2 or not (here := unlike(zone)):
+    if zone != "UTC" or len(walls) < 2 or not (here := _irregular(walls, zone)):
         return ""
-    best = min(CLOCKS, key=unlike)
-    if unlike(best) >= here:
+    best = min(CLOCKS, key=lambda name: _irregular(walls, name))
+    if _irregular(walls, best) >= here:
         return ""
     return f" The stamps follow a clock that changes in spring and autumn: give its zone, such as zone={best!r}."
 

@@ -1,6 +1,6 @@
 """Files as meters and spreadsheets give them: read as they are, or refused with lines and the keyword to add."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -86,6 +86,39 @@ def test_the_order_of_day_and_month_and_the_clock_are_those_of_the_country(tmp_p
     np.testing.assert_array_equal(series.time_utc, int(begin) + 1800 * 10**9 * np.arange(len(clock)))
     with pytest.raises(DataError, match="give its zone"):
         read_csv(path)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [f"{day:02d}.01.2023 {h:02d}:00,{h + 24 * (day - 1)}" for day in (1, 2) for h in range(1, 25)],
+        [f"2023-01-0{1 + h // 24}T{h % 24:02d}:00+01:00,{h}" for h in range(1, 49)],
+        [f"0{1 + h // 24}.01.2023,{h % 24}:00,{h}" for h in range(1, 49)],
+    ],
+)
+def test_stamps_of_ends_are_moved_to_the_start_of_their_interval(tmp_path, rows):
+    """What ended at 01:00 of the first, one hour east of Greenwich, began at 23:00 UTC of the day before."""
+    head = "date,time,load_kw" if rows[0].count(",") == 2 else "time,load_kw"
+    series = read_csv(put(tmp_path, [head, *rows]), zone="Etc/GMT-1", stamps="end")
+    begin = np.datetime64("2022-12-31T23:00", "ns").astype(np.int64)
+    np.testing.assert_array_equal(series.time_utc, begin + 3600 * 10**9 * np.arange(48))
+    np.testing.assert_allclose(series.column("load_kw"), np.arange(1, 49) * 1e-3, atol=1e-7)
+
+
+@pytest.mark.parametrize("new_clock", [True, False])
+@pytest.mark.parametrize("day", ["2023-03-26", "2023-10-29"])
+def test_intervals_end_by_the_new_clock_or_the_old_one_where_it_changes(tmp_path, day, new_clock):
+    """The interval from 01:45 ends at 03:00 in spring, or at 02:00; that from 02:45 in autumn at 02:00, or at 03:00."""
+    zone, after = ZoneInfo("Europe/Berlin"), str(date.fromisoformat(day) + timedelta(days=1))
+    quarter, clock = timedelta(minutes=15), walls("Europe/Berlin", day, after, 15)
+    first = datetime.fromisoformat(day).replace(tzinfo=zone).astimezone(UTC)
+    by_new = [(first + (i + 1) * quarter).astimezone(zone).replace(tzinfo=None) for i in range(len(clock))]
+    ends = by_new if new_clock else [start.replace(tzinfo=None) + quarter for start in clock]
+    assert len(ends) == (92 if "03" in day[5:7] else 100) and (ends == by_new) is new_clock
+    rows = [f"{end:%Y-%m-%d %H:%M},{i}" for i, end in enumerate(ends)]
+    series = read_csv(put(tmp_path, ["time,load_kw", *rows]), zone="Europe/Berlin", stamps="end")
+    begin = np.datetime64(first.replace(tzinfo=None), "ns").astype(np.int64)
+    np.testing.assert_array_equal(series.time_utc, begin + 900 * 10**9 * np.arange(len(ends)))
 
 
 def test_day_and_hour_may_stand_in_two_columns_below_an_address(tmp_path):
@@ -175,7 +208,7 @@ def test_the_decimal_sign_is_read_where_it_is_clear(tmp_path, rows):
         (["time,load_kw", '2023-01-13 00:00,"1,234"', '2023-01-13 01:00,"1,334"'], r"\(line 2 '1,234'\)"),
         (["time;load_kw", "2023-01-13 00:00;934,5", "2023-01-13 01:00;1.234"], r"line 2 '934,5', line 3 '1\.234'"),
         (["time,load_kw", "01/02/2023 00:00,1", "01/02/2023 01:00,2"], "line 2 '01/02/2023 00:00'.*no ISO 8601 time"),
-        (["time,load_kw", "13.01.2023 23:00,1", "13.01.2023 24:00,2"], "line 3 .*so there is no 24:00"),
+        (["time,load_kw", "13.01.2023 23:00,1", "13.01.2023 24:00,2"], "line 3 .*for ends give stamps='end'"),
         (
             ["Ort;;", "Zeit;Leistung kW", "1.1.2023 0:00;1"],
             "header is zeit, leistung kw.*columns=",

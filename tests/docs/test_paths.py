@@ -38,10 +38,14 @@ def test_a_grid_file_becomes_flows_dispatch_and_outages(play, tmp_path):
     assert (tmp_path / "my_grid.m").is_file()
 
 
-def test_an_own_task_goes_to_a_row_of_a_leaderboard_and_a_page(play, tmp_path):
+def test_an_own_task_goes_to_a_row_of_a_leaderboard_and_a_page(play, tmp_path, monkeypatch):
+    monkeypatch.setenv("STEPS", "6144")
     play("A task of your own, on a leaderboard and in a browser")
     (row,) = json.loads((tmp_path / "results" / "board.json").read_text())
-    known = row["known"]
+    known, config = row["known"], row["run"]["config"]
+    assert (
+        config["cost_weights"] == [0.0, 0.0, 0.0, 2.0] and config["gamma"] == 1.0
+    )  # the rest as the shipped task has it
     assert row["task"] == "far_battery" and known["random"] < known["rule"] < known["best"] <= known["bound"] + CENT
     assert known["random"] < row["seeds"][0]["return"] <= known["bound"] + CENT
     page = (tmp_path / "results" / "far_battery.html").read_text(encoding="utf-8")
