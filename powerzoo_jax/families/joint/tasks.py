@@ -54,7 +54,7 @@ PRICE_SCALE = 100.0  # [USD/MWh] that observed prices are relative to
 class JointSettings(StorageKeywords, EpisodeSettings):
     """Keywords of the joint tasks; the catalog and the caller override them.
 
-    trans_case, dist_case:   case names or paths (None: the spec's; case33bw)
+    trans_case, dist_case:   grids as `load_case` takes them (None: the spec's; case33bw)
     feeder_bus_ids:          buses of the transmission grid, one entry a feeder; a bus may carry several
     feeder_scale:            alike feeders that each of them stands for
     trans_load_ratio:        load of the transmission grid over its peak (None: by the tightness)
@@ -74,8 +74,8 @@ class JointSettings(StorageKeywords, EpisodeSettings):
                              settlement; None settles nothing
     """
 
-    trans_case: str | None = None
-    dist_case: str = "case33bw"
+    trans_case: str | Path | Case | None = None
+    dist_case: str | Path | Case = "case33bw"
     feeder_bus_ids: tuple[Label, ...] = (3,)
     feeder_scale: Positive = 10.0
     trans_load_ratio: Positive | None = None
@@ -111,6 +111,8 @@ def build_joint(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: 
     dtype = resolve_dtype(dtype)
     overrides = {key: tuple(value) if isinstance(value, list) else value for key, value in overrides.items()}
     settings = resolve_settings(spec, overrides)
+    case = load_case(spec.case if settings.trans_case is None else settings.trans_case)
+    settings = dataclasses.replace(settings, trans_case=case)  # both read it
     spec = _settling(spec, settings.stored_usd_per_mwh is not None)
     refuse_names(spec, "cost_names", COSTS)
     Variants().shift(split)
@@ -138,7 +140,6 @@ def build_joint(spec: TaskSpec, *, split: str, dims: Dims | None = None, dtype: 
         term_names=spec.term_names,
         solver=settings.solver,
     )
-    case = load_case(spec.case if settings.trans_case is None else settings.trans_case)
     spec = dataclasses.replace(
         spec,
         case=case.name,
@@ -198,10 +199,11 @@ def _lower(spec: TaskSpec, settings: JointSettings, split: str, dtype: np.dtype)
     """The feeder task alone, with the demand of the transmission grid and without a price of its own."""
     given = {name: getattr(settings, name) for name in (*FEEDER, *BOTH)}
     names = ("degradation", "unserved_energy")
+    grid: dict[str, Any] = {"case": settings.dist_case}  # the task's own, so that nothing is fitted to another
     alone = dataclasses.replace(
         MARL_DER_ARBITRAGE,
         id=spec.id,
-        case=settings.dist_case,
+        **grid,
         horizon=spec.horizon,
         dt_hours=spec.dt_hours,
         term_names=names,
@@ -232,7 +234,8 @@ def _params(case: Case, settings: JointSettings, upper: Any, lower: Any, env: Jo
     boundary, hung = np.unique(at, return_inverse=True)
     shape = np.asarray(PEAK_SHAPE.get(case.name, case.p_load_mw), np.float64)
     share = load_shares(case, shape)
-    _refuse_overdrawn(case, settings, np.bincount(hung), float(upper.full_load_mw) * share[boundary], boundary)
+    each = settings.feeder_scale * float(lower.load_ratio * lower.load_mw)
+    _refuse_overdrawn(case, each, np.bincount(hung), float(upper.full_load_mw) * share[boundary], boundary)
     n_battery = env.feeder.dims.unit
     agent_bus = np.concatenate([case.positions(case.unit.bus_id), np.repeat(at, n_battery)])
 
@@ -266,11 +269,10 @@ def _params(case: Case, settings: JointSettings, upper: Any, lower: Any, env: Jo
 
 
 def _refuse_overdrawn(
-    case: Case, settings: JointSettings, count: np.ndarray, available_mw: np.ndarray, boundary: np.ndarray
+    case: Case, each_mw: float, count: np.ndarray, available_mw: np.ndarray, boundary: np.ndarray
 ) -> None:
     """Feeders replace load of their bus, so there must be as much; both follow one series, so one look is enough."""
-    each = settings.feeder_scale * settings.dist_load_ratio * load_case(settings.dist_case).p_load_mw.sum()
-    short = count * each > available_mw
+    short = count * each_mw > available_mw
     if short.any():
         raise ValueError(
             f"{case.name}: bus {listing(case.bus.id[boundary[short]])} has less load than its feeders. Hang fewer from "

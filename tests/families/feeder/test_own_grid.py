@@ -12,9 +12,11 @@ import pytest
 
 import powerzoo_jax
 from powerzoo_jax.base.errors import SolverError
+from powerzoo_jax.cases import library, to_matpower
 from powerzoo_jax.cases.library import load_case
 from powerzoo_jax.cases.topology import branch_positions
 from powerzoo_jax.families.feeder.plan.episode import build_feeder_problems
+from powerzoo_jax.families.feeder.tasks import own_grid
 from powerzoo_jax.tasks.score import all_starts, episode_keys
 from tests.references.recorded_nets import converter
 
@@ -149,3 +151,43 @@ def test_a_planner_says_that_it_does_not_know_charging(net):
     draws = all_starts(sim)
     with pytest.raises(SolverError, match=r"planner knows feeders of plain series branches"):
         build_feeder_problems(sim, draws, episode_keys(0, draws.load_row.shape[0]))
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """A function that counts the calls of a module's function from now on."""
+
+    def count(module, name):
+        real, calls = getattr(module, name), []
+        monkeypatch.setattr(module, name, lambda *given, **named: calls.append(given) or real(*given, **named))
+        return calls
+
+    return count
+
+
+@pytest.mark.parametrize(
+    ("task", "keyword"),
+    [("battery_arbitrage", "case"), ("joint_trans_dist", "dist_case"), ("joint_trans_dist", "trans_case")],
+)
+def test_a_file_is_read_once(task, keyword, counted, tmp_path):
+    path = tmp_path / "own.m"
+    to_matpower(load_case("pz_case5" if keyword == "trans_case" else "33bw"), path)
+    reads = counted(library, "from_matpower")
+    more = {"trans_load_ratio": 1.0, "feeder_scale": 2.0} if keyword == "trans_case" else {}
+    powerzoo_jax.make(task, **{keyword: str(path)}, **more)
+    assert len(reads) == 1
+
+
+def test_a_file_that_has_changed_is_read_again(tmp_path):
+    case, path = load_case("33bw"), tmp_path / "own.m"
+    loads = []
+    for scale in (1.0, 1.5):
+        to_matpower(dataclasses.replace(case, load=dataclasses.replace(case.load, p_mw=scale * case.load.p_mw)), path)
+        loads.append(float(powerzoo_jax.make("battery_arbitrage", case=path).params.load_mw))
+    assert loads == [pytest.approx(3.715), pytest.approx(1.5 * 3.715)]
+
+
+def test_a_reference_is_chosen_once(counted):
+    solved = counted(own_grid, "simplify_feeder")
+    sim = powerzoo_jax.make("battery_arbitrage", case=load_case("case14"), reference=1)
+    assert len(solved) == 1 and sim.spec.case == "case14"

@@ -14,7 +14,7 @@ from jax import Array
 
 from powerzoo_jax.base import Dims, TaskSpec, no_padding
 from powerzoo_jax.base.errors import BaseLoadError, DataError, SolverError, listing
-from powerzoo_jax.cases import Case, load_case
+from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.case import without_idle_branches
 from powerzoo_jax.cases.grid import Grid, to_grid
 from powerzoo_jax.cases.topology import branch_positions
@@ -31,10 +31,11 @@ from powerzoo_jax.families.feeder.env import DistributionEnv, SeriesBank
 from powerzoo_jax.families.feeder.fields import SETTLEMENT
 from powerzoo_jax.families.feeder.names import COSTS, OWN_TERMS
 from powerzoo_jax.families.feeder.padding import pad_feeder_env
+from powerzoo_jax.families.feeder.tasks.own_grid import given_case
 from powerzoo_jax.families.feeder.tasks.series import Extra, build_series
 from powerzoo_jax.families.feeder.tasks.settings import FeederSettings
 from powerzoo_jax.families.feeder.types import DistributionParams
-from powerzoo_jax.powerflow import FeederFactors, nominal_injection, prepare_feeder, simplify_feeder
+from powerzoo_jax.powerflow import FeederFactors, nominal_injection, prepare_feeder
 from powerzoo_jax.tasks.settings import MINUTES_PER_HOUR as MINUTES_PER_HOUR
 from powerzoo_jax.tasks.settings import horizon_steps as horizon_steps
 from powerzoo_jax.tasks.settings import recorded, refuse_unknown_names, scaled_weights
@@ -93,10 +94,7 @@ class FeederTaskConfig:
 
 def feeder_case(spec: TaskSpec, settings: FeederSettings) -> Case:
     """The network of a task, without branches out of service, or the part of it that one reference supplies."""
-    case = load_case(spec.case if settings.case is None else settings.case)
-    if settings.reference is not None:
-        case = simplify_feeder(case, reference=settings.reference)
-    return without_idle_branches(case)
+    return without_idle_branches(given_case(spec.case if settings.case is None else settings.case, settings.reference))
 
 
 def build_sim(plan: FeederTaskConfig, case: Case, dims: Dims | None, dtype: np.dtype) -> Sim:

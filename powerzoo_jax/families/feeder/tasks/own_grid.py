@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,23 @@ def on_own_grid(spec: TaskSpec, overrides: dict[str, Any]) -> bool:
     return (named and Path(what).suffix.lower() in FILES) or load_case(what).name != spec.case
 
 
+def given_case(what: Any, reference: Any = None) -> Case:
+    """Network that keywords of a task name, or the part of it that one reference supplies.
+
+    What builds a task asks twice, for places and for the network: the last answer is kept until its file changes.
+    """
+    file = Path(what) if isinstance(what, str | PathLike) else None
+    state = file.stat() if file is not None and file.is_file() else None
+    return _read(what, reference, None if state is None else (state.st_mtime_ns, state.st_size))
+
+
+@lru_cache(maxsize=1, typed=True)
+def _read(what: Any, reference: Any, stamp: tuple[int, int] | None) -> Case:
+    del stamp
+    case = load_case(what)
+    return case if reference is None else simplify_feeder(case, reference=reference)
+
+
 def fit_to_grid(spec: TaskSpec, overrides: dict[str, Any]) -> dict[str, Any]:
     """The caller's keywords with those that another grid needs; as they are on the task's own grid.
 
@@ -47,9 +65,7 @@ def fit_to_grid(spec: TaskSpec, overrides: dict[str, Any]) -> dict[str, Any]:
     """
     if not on_own_grid(spec, overrides):
         return overrides
-    case = load_case(overrides["case"])
-    if overrides.get("reference") is not None:
-        case = simplify_feeder(case, reference=overrides["reference"])
+    case = given_case(overrides["case"], overrides.get("reference"))
     given = dict(spec.overrides)
     scale = _nice(case.p_load_mw.sum() / load_case(spec.case).p_load_mw.sum())
     found: dict[str, Any] = {}

@@ -48,7 +48,7 @@ ALIASES = {"iid": "test"}
 class MarketSettings(EpisodeSettings):
     """Keywords of the bidding task; the catalog and the caller override them.
 
-    case:                 case name or path (None: the spec's)
+    case:                 grid as `load_case` takes it (None: the spec's)
     n_segments:           blocks that every unit offers
     ramp_rate_fraction:   largest change in a step over Pmax
     ramp_up_mw_per_step, ramp_down_mw_per_step: the same in MW, for all units (None: by the fraction)
@@ -64,7 +64,7 @@ class MarketSettings(EpisodeSettings):
     delta_t_hours:        length of a step, as delta_t_minutes; one of the two, or both alike
     """
 
-    case: str | None = None
+    case: str | Path | Case | None = None
     n_segments: Count = 3
     ramp_rate_fraction: Positive = 0.5
     ramp_up_mw_per_step: NotNegative | None = None

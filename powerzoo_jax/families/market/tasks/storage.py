@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -34,7 +35,7 @@ BID_ONLY = ("n_segments", "markup_std", "action_smooth_cost")
 class StorageMarketSettings(BatteryKeywords, GridDaySettings):
     """Keywords of a battery in a market.
 
-    case:                 case name or path
+    case:                 grid as `load_case` takes it
     battery_bus_id:       bus of the battery
     degradation_cost_per_mwh: [$/MWh] its wear
     n_segments:           blocks that every unit offers ("bid")
@@ -44,7 +45,7 @@ class StorageMarketSettings(BatteryKeywords, GridDaySettings):
     voll:                 [USD/MWh] the price cap
     """
 
-    case: str = "pz_case5"
+    case: str | Path | Case = "pz_case5"
     battery_bus_id: Label | None = 2
     battery_capacity_mwh: Positive = 200.0
     battery_power_mw: Positive = 50.0

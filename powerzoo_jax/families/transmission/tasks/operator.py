@@ -112,7 +112,9 @@ class TransGridSettings(GridDaySettings):
     reward_scale: Positive = 0.01
 
 
-def make_transgrid(case: str = "pz_case5", *, split: str = "train", dtype: Any = None, **keywords: Any) -> Sim:
+def make_transgrid(
+    case: str | Path | Case = "pz_case5", *, split: str = "train", dtype: Any = None, **keywords: Any
+) -> Sim:
     """Build a transmission grid under one operator; keywords are the fields of `TransGridSettings`.
 
     Raises TypeError for an unknown keyword, ValueError for an unknown split or mode and for options that exclude each

@@ -90,7 +90,7 @@ def build_grid_fleet(
     minutes, horizon = step_minutes(spec, settings), horizon_steps(spec, settings)
     case = load_case(spec.case)
     bare = make_transgrid(
-        spec.case,
+        case,
         split=split,
         dtype=dtype,
         delta_t_minutes=minutes,

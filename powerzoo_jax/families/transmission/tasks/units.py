@@ -65,7 +65,7 @@ UNTABLED_START_USD, UNTABLED_STOP_USD = 500.0, 200.0  # a unit without commitmen
 class TransmissionSettings(EpisodeSettings):
     """Keywords of the transmission tasks; the catalog and the caller override them.
 
-    case:                   case name or path (None: the spec's)
+    case:                   grid as `load_case` takes it (None: the spec's)
     lines_out:              positions of branches out of service, none of which may split the network
     action_mode:            "score" shares the load by scores, "direct" follows a schedule and lets the slack cover it
     obs_mode:               global, local, local_plus_forecast; flattened is one agent for all units
@@ -89,7 +89,7 @@ class TransmissionSettings(EpisodeSettings):
     reward_scale:           weight of the reward terms, in their proportions (None: the weights of the spec)
     """
 
-    case: str | None = None
+    case: str | Path | Case | None = None
     lines_out: tuple[Label, ...] = ()
     action_mode: str = "score"
     obs_mode: str = "global"
