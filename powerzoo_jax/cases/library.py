@@ -17,13 +17,20 @@ from powerzoo_jax.cases.readers.matpower_exchange import from_matpower
 from powerzoo_jax.cases.readers.pandapower import from_pandapower
 from powerzoo_jax.cases.readers.pandapower.saved import load_net
 from powerzoo_jax.cases.readers.pypsa import from_pypsa
-from powerzoo_jax.cases.threephase.library import list_feeders
+from powerzoo_jax.cases.threephase.case import ThreePhaseCase
+from powerzoo_jax.cases.threephase.library import is_feeder
 from powerzoo_jax.cases.validate import assert_valid
 
 FOLDER = Path(__file__).parent / "tables"
 TABLES = {"bus": BusTable, "branch": BranchTable, "unit": UnitTable, "load": LoadTable}
 
 VARIANT = "pz_"  # cases as the task definitions have them: ratings or minimum outputs that MATPOWER's files lack
+
+# Its phases differ in load, or may, so that no single-phase network stands for it.
+NOT_BALANCED = (
+    ", which no single phase stands for: the task distribution_3phase takes it as case=, load_feeder reads it for "
+    "solve_threephase."
+)
 
 # Asked for by name, and impossible: the reply names what serves the purpose instead.
 NOT_OFFERED = {
@@ -68,21 +75,20 @@ def load_case(name_or_path: Any) -> Case:
         case = from_pandapower(name_or_path) if isinstance(name_or_path, Mapping) else from_pypsa(name_or_path)
         assert_valid(case)
         return case
+    if is_feeder(name_or_path):
+        name = name_or_path.name if isinstance(name_or_path, ThreePhaseCase) else name_or_path
+        raise CaseError(f"{name} is a three-phase feeder{NOT_BALANCED}")
     text = os.fspath(name_or_path) if isinstance(name_or_path, os.PathLike) else str(name_or_path)
     if text.lower().endswith(".m"):
         return from_matpower(text)
     if text.lower().endswith(".json"):
         return load_case(load_net(Path(text)))
-    if text.lower().endswith(".dss"):
-        raise CaseError(f"{text} has three phases. Call read_opendss, for solve_threephase and distribution_3phase.")
     if os.path.isfile(text):
         raise CaseError(f"{text} is neither a .m nor a pandapower .json file. Export it as a MATPOWER case.")
     name = text.strip().lower()
     name = name if name.startswith(("case", VARIANT)) else f"case{name}"
     if name in NOT_OFFERED:
         raise CaseError(NOT_OFFERED[name])
-    if name in list_feeders():
-        raise CaseError(f"{name} is a three-phase feeder. Call load_feeder({name!r}) instead.")
     if name not in list_cases():
         raise ValueError(unknown("case", name_or_path, list_cases()))
     return _shipped(name)

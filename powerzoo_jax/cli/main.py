@@ -32,6 +32,7 @@ OPTIONS = {
     "every": NotNegative,
     "seconds": Positive,
 }  # ranges of the numbers that commands take
+GRID = "a .m file, a pandapower .json file, a .dss script, or the name of a shipped grid"
 LEARNERS = "ppo, ippo, mappo, ppo_gru, ppo_lagrangian, ippo_lagrangian, sac, apg, apg_lagrangian, es, clone, dagger"
 
 
@@ -146,9 +147,9 @@ def _add_looking(commands: argparse._SubParsersAction) -> None:
     _own(show)
     show.add_argument("--split", help="train, val, test or a named split (default: the task's)")
     check = _command(commands, "check", "grid_file:run_check", "Check a grid file and list all its problems at once.")
-    check.add_argument("case", help="a .m file, a pandapower .json file, or the name of a shipped case")
+    check.add_argument("case", help=GRID)
     flow = _command(commands, "pf", "grid_file:run_pf", "Print the power flow of a grid file by bus and branch.")
-    flow.add_argument("case", help="a .m file, a pandapower .json file, or the name of a shipped case")
+    flow.add_argument("case", help=GRID)
     flow.add_argument("--opf", action="store_true", help="dispatch at least cost within all limits (AC)")
     flow.add_argument("--n-1", action="store_true", help="repeat it without each branch")
     flow.add_argument("--all", action="store_true", help=f"print every row, not {STUDY_ROWS} of each table")
@@ -251,8 +252,10 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
         help="write every step as compressed arrays (.npz) with names and units: of the episodes of --episodes, else "
         "of the first; of a run's first seed",
     )
-    view = _command(commands, "view", "view:run", "Write an episode as a page for a browser: network, prices, costs.")
-    view.add_argument("what", metavar="TASK|RUN|FILE", help="a task id, the folder of a trained run, a file of traces")
+    view = _command(commands, "view", "view:run", "Write an episode as a page for a browser, or draw a grid.")
+    view.add_argument(
+        "what", metavar="TASK|RUN|FILE|GRID", help=f"a task id, the folder of a trained run, a file of traces; {GRID}"
+    )
     _own(view)
     view.add_argument(
         "--policy",
@@ -264,7 +267,12 @@ def _add_evaluate(commands: argparse._SubParsersAction) -> None:
     )
     view.add_argument("--split", default="test", help="split of the episode (default: test)")
     view.add_argument("--episode", type=int, default=1, help="number of the episode in its split (default: 1)")
-    view.add_argument("--out", type=Path, metavar="FILE", help="page to write (default: results/TASK_episode.html)")
+    view.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="page or picture to write (default: results/TASK_episode.html, results/GRID.svg)",
+    )
     plot = _command(commands, "plot", "plot:run", "Draw learning curves of runs, or the gains of a leaderboard.")
     plot.add_argument(
         "what",

@@ -263,7 +263,10 @@ def test_npz_refuses_objects(tmp_path):
 
 
 def test_a_grid_of_another_format_is_told_its_way(tmp_path):
-    for name, words in (("a.dss", "three phases. Call read_opendss"), ("a.xml", "neither a .m nor a pandapower .json")):
+    for name, words in (
+        ("a.dss", "three-phase feeder"),
+        ("a.xml", "neither a .m nor a pandapower .json"),
+    ):
         (tmp_path / name).write_text("New Circuit.a")
         with pytest.raises(CaseError, match=re.escape(words)):
             load_case(tmp_path / name)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import sys
+from pathlib import Path
 
 import pytest
 
-from powerzoo_jax.cases import list_cases, load_case, to_matpower
+import powerzoo_jax
+from powerzoo_jax.base.errors import CaseError
+from powerzoo_jax.cases import list_cases, load_case, load_feeder, to_matpower
 from powerzoo_jax.cli import main
 
 BROKEN = """function mpc = broken
@@ -114,3 +119,39 @@ def test_another_format_is_refused_with_the_ones_that_are_read(tmp_path, check):
     path.write_text("0, 100.0, 33")
     status, _, err = check(path)
     assert status == 2 and ".json" in err and "MATPOWER" in err
+
+
+def test_three_phase_feeders_are_checked_and_solved_too(capsys):
+    """Voltages of OpenDSS at the recorded taps: 0.9608 pu at node 611.3, 1.056 pu behind the regulator."""
+    assert main(["check", "ieee13"]) == 0 and "41 nodes" in capsys.readouterr().out
+    assert main(["pf", "ieee13"]) == 0
+    out = capsys.readouterr().out
+    assert "voltages from 0.9608 pu at 611.3 to 1.0560 pu at rg60." in out and "and 1 more rows (--all)" in out
+    assert main(["pf", "case13", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["node"]
+    assert min(row["v_pu"] for row in rows) == pytest.approx(0.9608, abs=5e-5) and len(rows) == 41
+    assert main(["pf", "ieee13", "--opf"]) == 2 and "are of balanced networks" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("task", "what"),
+    [
+        *(
+            ("battery_arbitrage", what)
+            for what in ("ieee13", "nowhere.dss", Path("nowhere.DSS"), load_feeder("case13"))
+        ),
+        ("gencos_bidding", "ieee13"),
+        ("marl_opf", "nowhere.dss"),
+    ],
+)
+def test_tasks_of_one_phase_refuse_a_three_phase_feeder_in_a_sentence(task, what):
+    with pytest.raises(CaseError, match=r"is a three-phase feeder.*distribution_3phase takes it as case=") as caught:
+        powerzoo_jax.make(task, case=what)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_the_three_phase_task_takes_a_feeder_and_says_what_a_balanced_grid_needs():
+    mine = dataclasses.replace(load_feeder("case13"), name="mine")
+    assert powerzoo_jax.make("distribution_3phase", case=mine).spec.case == "mine"
+    with pytest.raises(CaseError, match="to_threephase"):
+        powerzoo_jax.make("distribution_3phase", case="own.m")

@@ -14,6 +14,7 @@ from powerzoo_jax.cases.readers.opendss import read_opendss
 from powerzoo_jax.cases.readers.pandapower import convert_pandapower
 from powerzoo_jax.cases.readers.pandapower.saved import load_net
 from powerzoo_jax.cases.threephase.case import ThreePhaseCase
+from powerzoo_jax.cases.threephase.library import is_feeder, load_feeder
 from powerzoo_jax.cases.threephase.validate import validate_threephase
 from powerzoo_jax.cases.validate import assert_valid, validate
 
@@ -34,8 +35,8 @@ def scan_grid(what: Any, *, opf: bool | None = None) -> tuple[str, Case | ThreeP
         made = convert_pandapower(what, opf=opf) if isinstance(what, Mapping) and "bus" in what else load_case(what)
         return made.name, made, validate(made)
     path = Path(what)
-    if path.suffix.lower() == ".dss":
-        feeder = read_opendss(path)
+    if is_feeder(what):
+        feeder = read_opendss(path) if path.suffix.lower() == ".dss" else load_feeder(what)
         return feeder.name, feeder, validate_threephase(feeder)
     if path.suffix.lower() == ".m":
         name, case, problems = scan_matpower(path)

@@ -7,11 +7,15 @@ import dataclasses
 
 import numpy as np
 
-from powerzoo_jax.base.errors import printable, render_problems
-from powerzoo_jax.cases import Case, ThreePhaseCase, scan_grid
+from powerzoo_jax.base.errors import CaseError, printable, render_problems
+from powerzoo_jax.cases import Case, ThreePhaseCase, read_grid, scan_grid
+from powerzoo_jax.cases.threephase.library import is_feeder
 from powerzoo_jax.cli.main import STUDY_ROWS
 from powerzoo_jax.cli.table import STDOUT, ProgressBar, render, say, write_json
-from powerzoo_jax.study import NetworkStudy, run_power_flow
+from powerzoo_jax.powerflow.threephase.host import solve_threephase_on_host
+from powerzoo_jax.study import NetworkStudy, StudyTable, run_power_flow
+
+PHASES = 3  # nodes of higher number are neutrals
 
 
 def run_check(options: argparse.Namespace) -> int:
@@ -52,7 +56,9 @@ def _count(number: int, noun: str) -> str:
 
 
 def run_pf(options: argparse.Namespace) -> int:
-    """Print the tables of a study, its totals and the limits that it breaks."""
+    """Print the tables of a study, its totals and the limits that it breaks; of a three-phase feeder its voltages."""
+    if is_feeder(options.case):
+        return _run_feeder(options)
     bar = None
 
     def progress(done: int, total: int) -> None:
@@ -70,12 +76,41 @@ def run_pf(options: argparse.Namespace) -> int:
     return 0
 
 
+def _run_feeder(options: argparse.Namespace) -> int:
+    """Print the voltages of a three-phase feeder at its nominal loads. Raises CaseError for an OPF or outages."""
+    feeder = read_grid(options.case)
+    assert isinstance(feeder, ThreePhaseCase)
+    if options.opf or options.n_1:
+        raise CaseError(f"{feeder.name} is a three-phase feeder: --opf and --n-1 are of balanced networks.")
+    v = solve_threephase_on_host(feeder)
+    node = feeder.node
+    columns = {"bus": node.bus, "phase": node.phase, "v_pu": np.abs(v), "angle_deg": np.degrees(np.angle(v))}
+    units = {"bus": "", "phase": "", "v_pu": "pu", "angle_deg": "deg"}
+    table = StudyTable("node", columns, units, [""] * len(v))
+    if options.json:
+        write_json({"case": feeder.name, "notes": list(feeder.notes), "node": table.records()}, STDOUT)
+        return 0
+    low, high = (f"{columns['v_pu'][k]:.4f} pu at {node.bus[k]}.{node.phase[k]}" for k in _extremes(feeder, v))
+    say(_table(table, everything=options.all))
+    say(f"\n{_summary(feeder)}\nvoltages from {low} to {high}")
+    return 0
+
+
+def _extremes(feeder: ThreePhaseCase, v: np.ndarray) -> tuple[int, int]:
+    """Positions of the lowest and the highest voltage of a phase; neutrals do not count."""
+    at = np.flatnonzero(feeder.node.phase <= PHASES)
+    size = np.abs(v)[at]
+    return int(at[np.argmin(size)]), int(at[np.argmax(size)])
+
+
+def _table(table: StudyTable, everything: bool) -> str:
+    rows = table.text_rows(len(table) if everything else STUDY_ROWS)
+    more = len(table) - len(rows)
+    return render(table.header(), rows) + (f"\n... and {more} more rows (--all)" if more else "")
+
+
 def _tables(study: NetworkStudy, everything: bool) -> str:
-    parts = []
-    for table in study.tables.values():
-        rows = table.text_rows(len(table) if everything else STUDY_ROWS)
-        more = len(table) - len(rows)
-        parts.append(render(table.header(), rows) + (f"\n... and {more} more rows (--all)" if more else ""))
+    parts = [_table(table, everything) for table in study.tables.values()]
     return "\n\n".join([*parts, printable(study.summary())])
 
 

@@ -1,14 +1,19 @@
-"""`view`: one episode under one policy or several as a page for a browser."""
+"""`view`: one episode under one policy or several as a page for a browser, or a grid as a picture."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from powerzoo_jax.base.errors import SettingsError
+import numpy as np
+
+from powerzoo_jax.base.errors import SettingsError, SolverError
 from powerzoo_jax.base.files.results import file_name, write_text
 from powerzoo_jax.base.tree import take
+from powerzoo_jax.cases import Case, ThreePhaseCase, list_cases, read_grid
+from powerzoo_jax.cases.threephase.library import is_feeder
 from powerzoo_jax.cli.commands.evaluate import refuse_folder
 from powerzoo_jax.cli.own import parse_keywords
 from powerzoo_jax.cli.runs import is_run, open_run
@@ -19,16 +24,21 @@ from powerzoo_jax.envs import Trace, load_traces
 from powerzoo_jax.envs.episode import Act
 from powerzoo_jax.oracle import list_baselines
 from powerzoo_jax.oracle.baselines import ORACLE, RULE, policy_names
-from powerzoo_jax.plot import episode_html
+from powerzoo_jax.plot import episode_html, plot_feeder, plot_network, save_figure
+from powerzoo_jax.powerflow.threephase.host import solve_threephase_on_host
 from powerzoo_jax.rl.zoo import ZOO, load_policy
+from powerzoo_jax.study import run_power_flow
 from powerzoo_jax.tasks import make
 from powerzoo_jax.tasks.score import SEED, all_starts
 
+GRIDS = (".m", ".json")
 BESIDE = (RULE, ORACLE)  # between them lies the gain
 
 
 def run(options: argparse.Namespace) -> int:
-    """Play the episode, or read its traces, and write the page."""
+    """Play the episode, or read its traces, and write the page; of a grid draw its power flow."""
+    if is_grid(options.what):
+        return _run_grid(options)
     if options.what.endswith(".npz"):
         traces = _read(options)
     else:
@@ -45,6 +55,38 @@ def run(options: argparse.Namespace) -> int:
     else:
         say(f"{', '.join(policies)}: {target}, {len(page) / 1e3:.0f} kB. Open it in a browser.")
     return 0
+
+
+def is_grid(what: str) -> bool:
+    """Whether the name or the file of a grid is meant; folders of runs and tasks are none."""
+    name = what.lower()
+    return is_feeder(what) or name.endswith(GRIDS) or not {name, f"case{name}"}.isdisjoint(list_cases())
+
+
+def _run_grid(options: argparse.Namespace) -> int:
+    """Draw a grid with the voltages at the loads of its tables; bare, with the reason, where there is no power flow."""
+    if options.policy or options.keywords:
+        raise SettingsError("--policy and --keyword are of tasks: a grid is drawn at the loads of its tables.")
+    grid, told = read_grid(options.what), ""
+    try:
+        figure = _draw(grid)
+    except SolverError as err:
+        told = f" without voltages: {err}"
+        figure = plot_feeder(grid) if isinstance(grid, ThreePhaseCase) else plot_network(grid)
+    target = save_figure(figure, options.out or Path("results") / f"{file_name(grid.name)}.svg")
+    if options.json:
+        write_json({"case": grid.name, "solved": not told, "file": str(target)}, STDOUT)
+    else:
+        say(f"{grid.name}: {target}{told}")
+    return 0
+
+
+def _draw(grid: Case | ThreePhaseCase) -> Any:
+    if isinstance(grid, ThreePhaseCase):
+        return plot_feeder(grid, v_pu=np.abs(solve_threephase_on_host(grid)))
+    study = run_power_flow(grid)
+    loading = study.branch["loading"] / 100
+    return plot_network(study.case, v_pu=np.where(study.v == 0, np.nan, np.abs(study.v)), loading=loading)
 
 
 def _read(options: argparse.Namespace) -> Sequence[Trace]:

@@ -61,14 +61,14 @@ Rows = list[tuple[str, Any, dict[str, Any]]]
 class PhaseSettings(RosterSettings):
     """Keywords of three-phase feeders.
 
-    Among those of other feeders, `case` names a shipped three-phase feeder or a .dss file, rate_mva holds for every
+    Among those of other feeders, `case` is a three-phase feeder, as `load_feeder` takes it, rate_mva holds for every
     conductor of every line (None: normamps of the script at the base voltage), and v_slack for all phases of the
     source.
 
     vuf_max:  [%] largest voltage unbalance that breaks nothing
     """
 
-    case: str | Path | None = None
+    case: str | Path | ThreePhaseCase | None = None
     vuf_max: Positive = 2.0
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 from powerzoo_jax.base.errors import unknown
 from powerzoo_jax.base.ranges import Count, Label, NotNegative, Positive, Range, declared, fitted
 from powerzoo_jax.base.types import TaskSpec
-from powerzoo_jax.cases import Case
+from powerzoo_jax.cases import Case, ThreePhaseCase
 from powerzoo_jax.data import Series, list_datasets, load_dataset
 from powerzoo_jax.data.augment import AS_RECORDED, BLOCKS, KINDS, NONE, Augmentation, Years
 from powerzoo_jax.data.series import is_price
@@ -58,7 +58,7 @@ class FeederSettings(EpisodeSettings):
     obs_mode:               "flattened" for one agent
     """
 
-    case: str | Path | Case | None = None
+    case: str | Path | Case | ThreePhaseCase | None = None
     reference: Label | None = None
     load_set: str | Path | Series = "simbench_2016"
     load_column: str = "mv_semiurb"
