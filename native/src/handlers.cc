@@ -125,22 +125,36 @@ ffi::NativeType<type> *result(const ffi::RemainingRets &rets, size_t index, size
   return found.has_value() && (*found)->element_count() == count ? (*found)->typed_data() : nullptr;
 }
 
+// The first results of a solve: e, of floats also what they round off it, then residual, steps and status. Their number
+// is in `next`, 0 where one has another shape.
+template <class Real>
+Solution<Real> solution(const ffi::RemainingRets &rets, size_t batch, size_t nodes, size_t &next) {
+  constexpr ffi::DataType type = sizeof(Real) == 4 ? ffi::F32 : ffi::F64;
+  Solution<Real> out{result<type>(rets, 0, nodes), result<type>(rets, 1, nodes), nullptr, nullptr, nullptr, nullptr, nullptr};
+  next = 2;
+  if (sizeof(Real) == 4) out.d_re = result<type>(rets, 2, nodes), out.d_im = result<type>(rets, 3, nodes), next = 4;
+  out.residual = result<type>(rets, next, batch), out.steps = result<ffi::S32>(rets, next + 1, batch);
+  out.status = result<ffi::S32>(rets, next + 2, batch);
+  const bool fits = out.e_re && out.e_im && (next == 2 || (out.d_re && out.d_im)) && out.residual && out.steps && out.status;
+  next = fits ? next + 3 : 0;
+  return out;
+}
+
 const Solvers<float> &solvers(float) { return kernels()[0]->of_floats; }
 const Solvers<double> &solvers(double) { return kernels()[0]->of_doubles; }
 
 template <class Real>
 ffi::Error solve(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets, int64_t batch, double tol,
                  int64_t chord_steps, int64_t newton_steps) {
-  constexpr ffi::DataType type = sizeof(Real) == 4 ? ffi::F32 : ffi::F64;
   Network net;
   Given<Real> in;
   const char *wrong = read(args, net);
   if (!wrong) wrong = read(args, net, in, batch);
   if (wrong) return refused(wrong);
   const size_t nodes = batch * net.n;
-  const Solution<Real> out{result<type>(rets, 0, nodes), result<type>(rets, 1, nodes), result<type>(rets, 2, batch),
-                        result<ffi::S32>(rets, 3, batch), result<ffi::S32>(rets, 4, batch)};
-  if (!out.e_re || !out.e_im || !out.residual || !out.steps || !out.status) return refused("a result has another shape");
+  size_t next;
+  const Solution<Real> out = solution<Real>(rets, batch, nodes, next);
+  if (!next) return refused("a result has another shape");
   const Limits limits{tol, int(chord_steps), int(newton_steps)};
   const bool done = in_parallel(pool, (batch + LANES - 1) / LANES, kernels()[0]->work_bytes(net),
                                 [=](int64_t first, int64_t last, void *work) {
@@ -168,12 +182,11 @@ ffi::Error bounded(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::Remaining
   for (size_t j = 0; j < size[0]; j++)
     if (bounds.bus[j] < 0 || bounds.bus[j] >= net.n) return refused("a bus with limits is out of range");
   bounds.count = int(size[0]);
-  const Solution<Real> out{result<type>(rets, 0, nodes), result<type>(rets, 1, nodes), result<type>(rets, 2, batch),
-                           result<ffi::S32>(rets, 3, batch), result<ffi::S32>(rets, 4, batch)};
-  bounds.at_limit = result<ffi::S32>(rets, 5, batch * size[0]);
-  bounds.rounds = result<ffi::S32>(rets, 6, batch), bounds.settled = result<ffi::S32>(rets, 7, batch);
-  if (!out.e_re || !out.e_im || !out.residual || !out.steps || !out.status || (size[0] && !bounds.at_limit) ||
-      !bounds.rounds || !bounds.settled)
+  size_t next;
+  const Solution<Real> out = solution<Real>(rets, batch, nodes, next);
+  bounds.at_limit = result<ffi::S32>(rets, next, batch * size[0]);
+  bounds.rounds = result<ffi::S32>(rets, next + 1, batch), bounds.settled = result<ffi::S32>(rets, next + 2, batch);
+  if (!next || (size[0] && !bounds.at_limit) || !bounds.rounds || !bounds.settled)
     return refused("a result has another shape");
   const Limits limits{tol, 0, int(newton_steps)};
   const bool done = in_parallel(pool, (batch + LANES - 1) / LANES, kernels()[0]->work_bytes(net),
@@ -192,18 +205,23 @@ ffi::Error rest(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRet
   if (!wrong) wrong = read(args, net, in, batch);
   if (wrong) return refused(wrong);
   const size_t nodes = batch * net.n, flows = batch * net.branches;
-  size_t size[3];
-  const Real *e_re = operand<type>(args, TABLES + 5, size[0]), *e_im = operand<type>(args, TABLES + 6, size[1]);
-  const int32_t *status = operand<ffi::S32>(args, TABLES + 7, size[2]);
-  if (size[0] != nodes || size[1] != nodes || size[2] != size_t(batch)) return refused("a state has another shape");
-  Rest<Real> out{result<type>(rets, 0, nodes), result<type>(rets, 1, nodes), result<type>(rets, 2, nodes),
-                 result<type>(rets, 3, nodes), {}};
-  bool fits = out.d_re && out.d_im && out.p_left && out.q_left;
-  for (size_t k = 0; k < 6; k++) fits &= (out.ends[k] = result<type>(rets, 4 + k, flows)) != nullptr;
+  size_t size, next = 0, count = sizeof(Real) == 4 ? 4 : 2;
+  struct { const Real *at[4]; } state = {};
+  for (size_t k = 0; k < count; k++) {
+    state.at[k] = operand<type>(args, TABLES + 5 + k, size);
+    if (size != nodes) return refused("a state has another shape");
+  }
+  const int32_t *status = operand<ffi::S32>(args, TABLES + 5 + count, size);
+  if (size != size_t(batch)) return refused("a state has another shape");
+  Rest<Real> out{};
+  if (sizeof(Real) == 8) out.d_re = result<type>(rets, 0, nodes), out.d_im = result<type>(rets, 1, nodes), next = 2;
+  out.p_left = result<type>(rets, next, nodes), out.q_left = result<type>(rets, next + 1, nodes);
+  bool fits = (!next || (out.d_re && out.d_im)) && out.p_left && out.q_left;
+  for (size_t k = 0; k < 6; k++) fits &= (out.ends[k] = result<type>(rets, next + 2 + k, flows)) != nullptr;
   if (!fits) return refused("a result has another shape");
   const bool done = in_parallel(pool, (batch + LANES - 1) / LANES, kernels()[0]->work_bytes(net),
                                 [=](int64_t first, int64_t last, void *work) {
-                                  solvers(Real()).rest(net, in, e_re, e_im, status, out, first, last, work);
+                                  solvers(Real()).rest(net, in, state.at, status, out, first, last, work);
                                 });
   return done ? ffi::Error::Success() : refused("out of memory");
 }

@@ -172,9 +172,9 @@ static size_t lay_out(const Network &net, Tile<T> &t, char *work) {
 template <class T>
 INLINE T number(const double *p) { return all<T>(*p); }
 
-// Mismatch at v into x, rows over |V|^2 where `scaled`, and the largest of each lane; with SLOPE also T_ij and S.
+// Mismatch at v into x, rows over |V|^2 where SCALED, and the largest of each lane; LEVEL 1 keeps S too, 2 also T_ij.
 // BY_LANE: admittances and unknowns of each lane, else those of the network.
-template <bool BY_LANE, bool SLOPE, bool SCALED, class R, class T>
+template <bool BY_LANE, int LEVEL, bool SCALED, class R, class T>
 INLINE R mismatch(const Network &net, const Tile<T> &t) {
   constexpr int w = width<R>();
   R big = all<R>(0);
@@ -188,7 +188,7 @@ INLINE R mismatch(const Network &net, const Tile<T> &t) {
       const R c = load<R>(far), d = load<R>(far + w);
       g = BY_LANE ? load<R>(t.y_off + 2 * (size_t)k * w) : number<R>(net.y_off + 2 * k);
       b = BY_LANE ? load<R>(t.y_off + (2 * (size_t)k + 1) * w) : number<R>(net.y_off + 2 * k + 1);
-      if (SLOPE) {
+      if (LEVEL > 1) {
         const R u = g * c - b * d, z = g * d + b * c;
         narrow(t.cells + 2 * (size_t)k * w, e * u + f * z), narrow(t.cells + (2 * (size_t)k + 1) * w, f * u - e * z);
         re = re + u, im = im + z;
@@ -198,7 +198,7 @@ INLINE R mismatch(const Network &net, const Tile<T> &t) {
       }
     }
     const R p = e * re + f * im, q = f * re - e * im;
-    if (SLOPE) store(t.now + 2 * i * w, p), store(t.now + (2 * i + 1) * w, q);
+    if (LEVEL) store(t.now + 2 * i * w, p), store(t.now + (2 * i + 1) * w, q);
     R left_p = load<R>(t.s + 2 * i * w) - p, left_q = load<R>(t.s + (2 * i + 1) * w) - q;
     if (BY_LANE) {
       left_p = load<R>(t.free + 2 * i * w) * left_p, left_q = load<R>(t.free + (2 * i + 1) * w) * left_q;
@@ -278,7 +278,7 @@ INLINE Block<R> diagonal(const Network &net, const double *v, const double *now,
   return {one - on_p * (one + q + b), on_p * (p + g), on_q * (p - g), one - on_q * (one - q + b)};
 }
 
-// Factors by lane of the Jacobian of the last `mismatch` with SLOPE, row by row; x becomes the solution of L z = x.
+// Factors by lane of the Jacobian of the last `mismatch` of LEVEL 2, row by row; x becomes the solution of L z = x.
 // A row of L is used at once, and kept where KEEP.
 template <bool BY_LANE, bool KEEP, class R, class T>
 INLINE void eliminate(const Network &net, const Tile<T> &t) {
@@ -404,17 +404,22 @@ static void read_lanes(const Network &net, const Given<Real> &in, const int64_t 
   }
 }
 
-// Deviation e from the base voltages, V = V_b (1 + e), of the lanes that are asked for.
+// Deviation e from the base voltages, V = V_b (1 + e), of the lanes that are asked for, and what Real rounds off it.
 template <class Real, class T>
-static void write_lanes(const Network &net, const Tile<T> &t, const int64_t *lane, const bool *wanted, Real *re, Real *im) {
+static void write_lanes(const Network &net, const Tile<T> &t, const int64_t *lane, const bool *wanted,
+                        const Solution<Real> &out) {
   constexpr int w = LANES;
   for (int i = 0; i < net.n; i++) {
     const double c = net.v_base[2 * i], d = net.v_base[2 * i + 1], over = 1 / (c * c + d * d);
     const D x = load<D>(t.v + 2 * i * w), y = load<D>(t.v + (2 * i + 1) * w);
     alignas(64) double e[w], f[w];
     store(e, over * (c * x + d * y) - all<D>(1)), store(f, over * (c * y - d * x));
-    for (int k = 0; k < w; k++)
-      if (wanted[k]) re[lane[k] * net.n + net.order[i]] = (Real)e[k], im[lane[k] * net.n + net.order[i]] = (Real)f[k];
+    for (int k = 0; k < w; k++) {
+      if (!wanted[k]) continue;
+      const int64_t at = lane[k] * net.n + net.order[i];
+      out.e_re[at] = (Real)e[k], out.e_im[at] = (Real)f[k];
+      if (out.d_re) out.d_re[at] = (Real)(e[k] - (Real)e[k]), out.d_im[at] = (Real)(f[k] - (Real)f[k]);
+    }
   }
 }
 
@@ -451,16 +456,17 @@ static void read_topology(const Network &net, const Given<Real> &in, const int64
         t.free[(2 * i + 1) * w + k] = net.unknown[2 * i] | net.unknown[2 * i + 1] ? !in.holds[lane[k] * net.n + net.order[i]] : 0;
 }
 
-// Voltages V_b (1 + e) of 16 lanes from deviations e.
+// Voltages V_b (1 + e + d) of 16 lanes from deviations; d may be null.
 template <class Real, class T>
-static void read_deviation(const Network &net, const Real *re, const Real *im, const int64_t *lane, const Tile<T> &t) {
+static void read_deviation(const Network &net, const Real *const *state, const int64_t *lane, const Tile<T> &t) {
   constexpr int w = LANES;
   for (int i = 0; i < net.n; i++) {
     const double c = net.v_base[2 * i], d = net.v_base[2 * i + 1];
     double *v = t.v + 2 * i * w;
     for (int k = 0; k < w; k++) {
       const int64_t at = lane[k] * net.n + net.order[i];
-      const double a = 1.0 + re[at], b = im[at];
+      const double a = 1.0 + ((double)state[0][at] + (state[2] ? state[2][at] : 0));
+      const double b = (double)state[1][at] + (state[3] ? state[3][at] : 0);
       v[k] = c * a - d * b, v[w + k] = d * a + c * b;
     }
   }
@@ -503,12 +509,12 @@ INLINE void hold_still(const Network &net, const Tile<T> &t, const Progress &of)
 
 // Chord steps of the lanes that are open, `least` of them at least.
 static void chord(const Network &net, const Tile<F> &t, Progress &of, const bool *open, double tol, int least, int most) {
-  store(of.left, mismatch<false, false, true, D>(net, t));
+  store(of.left, mismatch<false, 0, true, D>(net, t));
   for (int step = 0; step < most && of.ask(tol, open, step < least); step++) {
     hold_still(net, t, of);
     solve_shared(net, t.x);
     turn(net.n, t, of.part);
-    store(of.left, mismatch<false, false, true, D>(net, t));
+    store(of.left, mismatch<false, 0, true, D>(net, t));
   }
 }
 
@@ -516,7 +522,7 @@ static void chord(const Network &net, const Tile<F> &t, Progress &of, const bool
 template <bool BY_LANE, class T>
 static void newton(const Network &net, const Tile<T> &t, Progress &of, const bool *open, double tol, int most) {
   alignas(64) typename T::scalar size[LANES];
-  store(of.left, mismatch<BY_LANE, true, false, D>(net, t));
+  store(of.left, mismatch<BY_LANE, 2, false, D>(net, t));
   for (int step = 0; step < most && of.ask(tol, open, false); step++) {
     eliminate<BY_LANE, false, D>(net, t);
     store(size, substitute(net, t));
@@ -531,7 +537,7 @@ static void newton(const Network &net, const Tile<T> &t, Progress &of, const boo
       if (of.part[k] == 0)
         for (int i = 0; i < 2 * net.n; i++) t.x[i * LANES + k] = 0;
     turn(net.n, t, of.part);
-    store(of.left, mismatch<BY_LANE, true, false, D>(net, t));
+    store(of.left, mismatch<BY_LANE, 2, false, D>(net, t));
   }
 }
 
@@ -584,7 +590,7 @@ struct Waiting {
       if (written[k]) judge(out, of, k, at[k], bad[k], limits.tol);
       else if (open[k]) out.steps[at[k]] += of.steps[k], again[left++] = at[k];
     }
-    write_lanes(net, t, at, written, out.e_re, out.e_im);
+    write_lanes(net, t, at, written, out);
     for (int k = 0; k < left; k++) add(again[k], 1);
   }
   void flush() {
@@ -618,7 +624,7 @@ static void solve(const Network &net, const Given<Real> &in, const Solution<Real
       done[k] = open[k] && of.left[k] <= limits.tol && !of.lost[k];
       if (done[k]) judge(out, of, k, at[k], bad[k], limits.tol);
     }
-    write_lanes(net, t, at, done, out.e_re, out.e_im);
+    write_lanes(net, t, at, done, out);
     for (int k = 0; k < w; k++)
       if (open[k] && !done[k]) out.steps[at[k]] += of.steps[k], waiting.add(at[k], 0);
   }
@@ -714,7 +720,7 @@ static void bounded_tile(const Network &net, const Given<Real> &in, const Bounds
     judge(out, of, k, lane[k], bad[k], limits.tol);
     bounds.rounds[lane[k]] = rounds[k], bounds.settled[lane[k]] = settled[k] && !bad[k];
   }
-  write_lanes(net, t, lane, tried, out.e_re, out.e_im);
+  write_lanes(net, t, lane, tried, out);
 }
 
 template <class Real>
@@ -739,7 +745,7 @@ constexpr double FINE = 1e-10;  // [pu] mismatch at which branches are read
 constexpr int FINER = 12, FINEST = 4;  // steps of the chord, then of Newton's method, on the way there
 
 template <bool BY_LANE, class Real>
-static void rest_of(const Network &net, const Given<Real> &in, const Real *e_re, const Real *e_im, const int32_t *status,
+static void rest_of(const Network &net, const Given<Real> &in, const Real *const *state, const int32_t *status,
                     const Rest<Real> &out, int64_t first, int64_t last, void *work) {
   constexpr int w = LANES;
   const int64_t end = last * w < in.batch ? last * w : in.batch;
@@ -754,30 +760,24 @@ static void rest_of(const Network &net, const Given<Real> &in, const Real *e_re,
     }
     read_lanes(net, in, at, t, bad);
     if (BY_LANE) read_topology(net, in, at, t);
-    memcpy(t.now, t.v, sizeof(double) * 2 * net.n * w);
-    read_deviation(net, e_re, e_im, at, t);
-    for (int i = 0; i < net.n; i++)
-      for (int k = 0; k < w; k++) {  // rounding of a magnitude that is held would show in what flows
-        if (BY_LANE ? t.free[(2 * i + 1) * w + k] != 0 : net.unknown[2 * i + 1] != 0) continue;
-        if (!solved[k]) continue;
-        double *v = t.v + 2 * i * w + k, *held = t.now + 2 * i * w + k;
-        const double size = v[0] * v[0] + v[w] * v[w], wanted = held[0] * held[0] + held[w] * held[w];
-        const double over = size > 0 ? __builtin_sqrt(wanted / size) : 1;
-        v[0] *= over, v[w] *= over;
-      }
-    Progress of;
-    if (!BY_LANE) chord(net, t, of, solved, FINE, 1, FINER);
-    newton<BY_LANE>(net, t, of, solved, FINE, FINEST);
+    read_deviation(net, state, at, t);
+    if (out.d_re) {
+      Progress of;
+      if (!BY_LANE) chord(net, t, of, solved, FINE, 1, FINER);
+      newton<BY_LANE>(net, t, of, solved, FINE, FINEST);
+    } else {
+      mismatch<BY_LANE, 1, false, D>(net, t);
+    }
     for (int i = 0; i < net.n; i++) {
       const double c = net.v_base[2 * i], d = net.v_base[2 * i + 1], over = 1 / (c * c + d * d);
       const double *v = t.v + 2 * i * w, *s = t.s + 2 * i * w, *now = t.now + 2 * i * w;
       for (int k = 0; k < w; k++) {
         if (!open[k]) continue;
         const int64_t to = at[k] * net.n + net.order[i];
-        const double x = v[k], y = v[w + k];
-        out.d_re[to] = solved[k] ? (Real)(over * (c * x + d * y) - 1.0 - e_re[to]) : 0;
-        out.d_im[to] = solved[k] ? (Real)(over * (c * y - d * x) - e_im[to]) : 0;
         out.p_left[to] = (Real)(s[k] - now[k]), out.q_left[to] = (Real)(s[w + k] - now[w + k]);
+        if (!out.d_re) continue;
+        out.d_re[to] = solved[k] ? (Real)(over * (c * v[k] + d * v[w + k]) - 1.0 - state[0][to]) : 0;
+        out.d_im[to] = solved[k] ? (Real)(over * (c * v[w + k] - d * v[k]) - state[1][to]) : 0;
       }
     }
     for (int b = 0; b < net.branches; b++) {
@@ -797,10 +797,10 @@ static void rest_of(const Network &net, const Given<Real> &in, const Real *e_re,
 }
 
 template <class Real>
-static void rest(const Network &net, const Given<Real> &in, const Real *e_re, const Real *e_im, const int32_t *status,
+static void rest(const Network &net, const Given<Real> &in, const Real *const *state, const int32_t *status,
                  const Rest<Real> &out, int64_t first, int64_t last, void *work) {
-  if (in.in_service || in.holds) return rest_of<true>(net, in, e_re, e_im, status, out, first, last, work);
-  rest_of<false>(net, in, e_re, e_im, status, out, first, last, work);
+  if (in.in_service || in.holds) return rest_of<true>(net, in, state, status, out, first, last, work);
+  rest_of<false>(net, in, state, status, out, first, last, work);
 }
 
 template <bool BY_LANE, class Real>
@@ -814,9 +814,10 @@ static void linear_of(const Network &net, const Given<Real> &in, const Real *con
     int64_t at[w];
     for (int k = 0; k < w; k++) at[k] = lane + k < end ? lane + k : lane;
     if (BY_LANE) read_topology(net, in, at, t);
-    read_deviation(net, given[0], given[1], at, t);
+    const Real *const state[4] = {given[0], given[1], nullptr, nullptr};
+    read_deviation(net, state, at, t);
     memset(t.s, 0, sizeof(double) * 2 * net.n * w);
-    mismatch<BY_LANE, true, false, D, D>(net, t);
+    mismatch<BY_LANE, 2, false, D, D>(net, t);
     const auto each = [&](auto part) __attribute__((always_inline)) {
       for (int i = 0; i < net.n; i++)
         for (int h = 0; h < 2; h++)
@@ -851,7 +852,7 @@ static void factor(const Network &net, float *lower, float *upper, float *invers
   lay_out(net, t, (char *)work);
   memcpy(t.v, net.v_base, sizeof(double) * 2 * net.n);
   memset(t.s, 0, sizeof(double) * 2 * net.n);
-  mismatch<false, true, false, S>(net, t);
+  mismatch<false, 2, false, S>(net, t);
   eliminate<false, true, S>(net, t);
   const auto square = [&](int i) {
     return net.v_base[2 * i] * net.v_base[2 * i] + net.v_base[2 * i + 1] * net.v_base[2 * i + 1];
@@ -871,7 +872,8 @@ static void factor(const Network &net, float *lower, float *upper, float *invers
 
 static size_t work_bytes(const Network &net) {
   Tile<D> t;
-  return lay_out(net, t, (char *)0) + sizeof(int) * 2 * net.n + 3 * sizeof(double) * LANES * net.n + 128;
+  const size_t more = sizeof(int) * 2 * net.n + 3 * sizeof(double) * LANES * net.n;  // of power flows within limits
+  return lay_out(net, t, (char *)0) + (more + 127) / 64 * 64;
 }
 
 }  // namespace

@@ -41,11 +41,12 @@ struct Given {
 
 template <class Real>
 struct Solution {
-  Real *e_re, *e_im, *residual;
+  Real *e_re, *e_im, *d_re, *d_im, *residual;  // d: what Real rounds off e; null where e is a double
   int32_t *steps, *status;
 };
 
-// What follows from a solution e: its last correction d, the injection left there, and the ends of the branches.
+// What follows from a solution e + d: the injection left there and the ends of the branches. Of doubles d is a last
+// correction, and a result; it is null of floats.
 template <class Real>
 struct Rest {
   Real *d_re, *d_im, *p_left, *q_left;
@@ -72,7 +73,8 @@ struct Solvers {
   void (*solve)(const Network &, const Given<Real> &, const Solution<Real> &, Limits, int64_t first, int64_t last, void *work);
   void (*bounded)(const Network &, const Given<Real> &, const Bounds<Real> &, const Solution<Real> &, Limits,
                   int most_rounds, int64_t first, int64_t last, void *work);
-  void (*rest)(const Network &, const Given<Real> &, const Real *e_re, const Real *e_im, const int32_t *status,
+  // state: e_re, e_im, d_re, d_im as above
+  void (*rest)(const Network &, const Given<Real> &, const Real *const *state, const int32_t *status,
                const Rest<Real> &, int64_t first, int64_t last, void *work);
   // given: deviation e_re, e_im, right sides of active and reactive rows; x: angles, ln|V|; all (batch, n)
   void (*linear)(const Network &, const Given<Real> &, const Real *const *given, Real *const *x, bool transposed,

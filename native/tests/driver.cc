@@ -36,10 +36,10 @@ struct Ring {
 };
 
 template <class Real>
-int check(const Kernel &kernel, const Solvers<Real> &solvers, Ring &ring, bool by_lane) {
+int check(const Kernel &kernel, const Solvers<Real> &solvers, Ring &ring, bool by_lane, bool bounded) {
   constexpr int batch = 37, n = 4;
   const Real nan = std::numeric_limits<Real>::quiet_NaN(), inf = std::numeric_limits<Real>::infinity();
-  std::vector<Real> p(batch * n), q(batch * n), v_set(batch * n, Real(1.02)), on(batch * n, 1), e(batch * n), f(batch * n);
+  std::vector<Real> p(batch * n), q(batch * n), v_set(batch * n, Real(1.02)), on(batch * n, 1), e(batch * n), f(batch * n), d(batch * n), g(batch * n);
   std::vector<Real> residual(batch), x(batch * n), y(batch * n), flow(6 * batch * n), left(4 * batch * n, 1);
   std::vector<int32_t> steps(batch), status(batch), holds(batch * n);
   for (int k = 0; k < batch; k++) {
@@ -51,10 +51,26 @@ int check(const Kernel &kernel, const Solvers<Real> &solvers, Ring &ring, bool b
   void *work = std::aligned_alloc(64, kernel.work_bytes(ring.net));
   kernel.factor(ring.net, ring.lower.data(), ring.upper.data(), ring.inverse.data(), work);
   const int64_t tiles = (batch + LANES - 1) / LANES;
-  solvers.solve(ring.net, in, {e.data(), f.data(), residual.data(), steps.data(), status.data()}, {1e-6, 20, 10}, 0, tiles, work);
-  Rest<Real> rest{&left[0], &left[batch * n], &left[2 * batch * n], &left[3 * batch * n], {}};
+  const bool floats = sizeof(Real) == 4;
+  const Solution<Real> out{e.data(), f.data(), floats ? d.data() : nullptr, floats ? g.data() : nullptr,
+                           residual.data(), steps.data(), status.data()};
+  if (bounded) {
+    const int32_t bus[1] = {1};
+    const Real low[1] = {Real(-0.1)}, high[1] = {Real(0.05)};
+    std::vector<int32_t> at(batch), rounds(batch), settled(batch);
+    solvers.bounded(ring.net, in, {1, bus, low, high, at.data(), rounds.data(), settled.data()}, out, {1e-6, 20, 10}, 9, 0,
+                    tiles, work);
+    for (int k = 0; k < batch; k++)  // a node at a limit gives it
+      holds[k * n + 1] = !at[k], q[k * n + 1] += at[k] > 0 ? high[0] : at[k] < 0 ? low[0] : 0;
+    in.holds = holds.data();
+  } else {
+    solvers.solve(ring.net, in, out, {1e-6, 20, 10}, 0, tiles, work);
+  }
+  Rest<Real> rest{floats ? nullptr : &left[0], floats ? nullptr : &left[batch * n], &left[2 * batch * n],
+                  &left[3 * batch * n], {}};
   for (int k = 0; k < 6; k++) rest.ends[k] = &flow[k * batch * n];
-  solvers.rest(ring.net, in, e.data(), f.data(), status.data(), rest, 0, tiles, work);
+  const Real *const state[4] = {e.data(), f.data(), out.d_re, out.d_im};
+  solvers.rest(ring.net, in, state, status.data(), rest, 0, tiles, work);
   const Real *given[4] = {e.data(), f.data(), p.data(), q.data()};
   Real *found[2] = {x.data(), y.data()};
   for (bool transposed : {false, true}) solvers.linear(ring.net, in, given, found, transposed, 0, tiles, work);
@@ -77,10 +93,12 @@ int check(const Kernel &kernel, const Solvers<Real> &solvers, Ring &ring, bool b
 int main() {
   int wrong = 0;
   for (const Kernel *const *each = kernels(); *each; ++each)
-    for (bool by_lane : {false, true}) {
+    for (int way = 0; way < 3; way++) {
       Ring ring;
-      const int found = check(**each, (*each)->of_floats, ring, by_lane) + check(**each, (*each)->of_doubles, ring, by_lane);
-      std::printf("%s%s: %d wrong\n", (*each)->name, by_lane ? ", topology by lane" : "", found);
+      const bool by_lane = way == 1, bounded = way == 2;
+      const int found = check(**each, (*each)->of_floats, ring, by_lane, bounded) +
+                        check(**each, (*each)->of_doubles, ring, by_lane, bounded);
+      std::printf("%s%s: %d wrong\n", (*each)->name, by_lane ? ", topology by lane" : bounded ? ", limits" : "", found);
       wrong += found;
     }
   return wrong != 0;

@@ -82,21 +82,24 @@ def _inputs(native: NativeFactors, given: tuple[Array, ...], holds: Array | None
 
 
 def _state(like: Array) -> tuple[Any, ...]:
-    """Shapes of e, residual, steps and status for injections (B, N)."""
+    """Shapes of e, of what floats round off it, of residual, steps and status, for injections (B, N)."""
     states, lanes = (jax.ShapeDtypeStruct(shape, like.dtype) for shape in (like.shape, like.shape[:1]))
     whole = jax.ShapeDtypeStruct(like.shape[:1], jnp.int32)
-    return states, states, lanes, whole, whole
+    return *(states,) * (4 if like.dtype == FLOAT else 2), lanes, whole, whole
 
 
 def _with_branches(native: NativeFactors, inputs: tuple[Array, ...], found: tuple[Array, ...]) -> SolvedState:
     """The state with what follows from it."""
-    e_re, e_im, residual, count, status = found
-    batch, dtype = e_re.shape[0], e_re.dtype
+    *state, residual, count, status = found
+    (batch, _), dtype = state[0].shape, state[0].dtype
+    same = jax.ShapeDtypeStruct(state[0].shape, dtype)
     flows = jax.ShapeDtypeStruct((batch, native.tables[-1].shape[0]), dtype)
-    rest = _call(native, "rest", dtype, (jax.ShapeDtypeStruct(e_re.shape, dtype),) * 4 + (flows,) * 6)
-    d_re, d_im, p_left, q_left, *ends = rest(*inputs, e_re, e_im, status, batch=np.int64(batch))
+    # doubles are corrected once more for the branches, floats have their remainder already
+    rest = _call(native, "rest", dtype, (*(same,) * (6 - len(state)), *(flows,) * 6))
+    read = rest(*inputs, *state, status, batch=np.int64(batch))
+    (d_re, d_im), (p_left, q_left, *ends) = (state[2:], read) if len(state) == 4 else (read[:2], read[2:])
     last = Polished(d_re, d_im, p_left, q_left, jnp.zeros(batch, dtype), Ends(*ends))
-    return SolvedState(e_re, e_im, last, residual, count, status)
+    return SolvedState(state[0], state[1], last, residual, count, status)
 
 
 def linear_solver(native: NativeFactors) -> Callable[..., Array]:
