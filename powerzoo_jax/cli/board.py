@@ -128,8 +128,7 @@ HEAD = """# Leaderboard
 
 How close learners come to the best plans known. Each is trained with several seeds by its settings in `configs/`, and
 then plays the same episodes as the references: every start of the test split once, or a drawn sample of them for tasks
-whose plans take long to compute (the page of [tasks](tasks.md) gives the numbers). `powerzoo-jax leaderboard` writes
-this page; `powerzoo-jax leaderboard TASK:LEARNER --page mine.md` plays a row of it again.
+whose plans take long to compute (the page of [tasks](tasks.md) gives the numbers).
 
 - **Gain** is (return - rule) / (best - rule): 0 is the operator's rule, 1 the best plans known, which foresee the whole
   episode and keep the same budgets. Only seeds that keep every budget count. A learner without such a seed has no gain
@@ -141,6 +140,11 @@ this page; `powerzoo-jax leaderboard TASK:LEARNER --page mine.md` plays a row of
 - **Planner seen** names the planner whose plans the policy, or the run it started from, was trained on. It says rule
   where the rule sets a part of the action. A dash: the policy has learnt from the reward alone.
 - **causal** in the column of learners is no learner: it is the causal planner, shown for comparison.
+"""
+CONDITIONS = """\
+`powerzoo-jax leaderboard` writes this page, and `powerzoo-jax leaderboard TASK:LEARNER --page mine.md` plays one of its
+rows again. It was written under these conditions:
+
 """
 ENDS = """
 ## References
@@ -185,7 +189,7 @@ def _conditions(rows: Sequence[Row]) -> str:
     for where in sorted({row["where"] for row in rows}):
         days = sorted({row["date"] for row in rows if row["where"] == where})
         lines.append(f"- {where}, {' to '.join(dict.fromkeys((days[0], days[-1])))}")
-    return "Conditions:\n\n" + "\n".join(lines) + "\n"
+    return CONDITIONS + "\n".join(lines) + "\n"
 
 
 def _rank(row: Row) -> tuple[Any, ...]:

@@ -26,9 +26,9 @@ HORIZONS = (1, 7)
 HEAD = f"""\
 # Data
 
-The bundled series are loaded with NumPy alone. Where each file comes from and what was repaired stands in
-`powerzoo_jax/data/bundled/PROVENANCE.md`, the licences in `powerzoo_jax/DATA_LICENSES.md`. This page is written by
-`{COMMAND}`.
+The package ships measured series of load, price, weather and charging. They are loaded with NumPy alone.
+`powerzoo_jax/data/bundled/PROVENANCE.md` says where each file comes from and what was repaired,
+`powerzoo_jax/DATA_LICENSES.md` holds the licences.
 
 ```python
 from powerzoo_jax.data import load_signals
@@ -37,13 +37,12 @@ demand = load_signals("load.actual_mw", start_date="2019-07-01", end_date="2019-
 print(demand.time_utc[0], demand.column("load.actual_mw").max(), demand.d_ref("load.actual_mw"))
 ```
 
-Time is UTC inside. A day is a day of the local standard clock of its set, so it always has 24 hours; the days of the
-clock change, of 23 and 25 hours, exist only in the civil stamps of the sources. Coarser steps are means; finer ones
-hold prices and interpolate everything else.
+Time is UTC inside. A day follows the local standard time of its set, so it always has 24 hours; days of 23 and 25 hours
+exist only in the local time of the sources. Coarser steps are means. For finer steps prices are repeated and everything
+else is interpolated.
 
 A task has one primary data set, whose days it plays. Each secondary set supplies the same month and day, from the same
-split of its own calendar. Where it has no such day, the seed of the episode draws one of that month, or of the nearest
-month that has any.
+split of its own calendar. If it has no such day, a day of that month is drawn, or of the nearest month that has any.
 
 ## Your own series
 
@@ -63,7 +62,9 @@ out = jax.jit(sim.step)(state, jax.numpy.ones((1, 1)))
 ```
 
 Official files: `data_source="neso:demanddata_2023.csv"`; `powerzoo_jax.data.adapters.list_official()` names the
-sources. Stamps on a civil clock: `data_source=read_csv("my_load.csv", zone="Europe/Madrid")`.
+sources. Stamps in local time: `data_source=read_csv("my_load.csv", zone="Europe/Madrid")`.
+
+`{COMMAND}` writes this page.
 """
 
 
@@ -94,7 +95,7 @@ def _no_overlap(sets: dict[str, Series]) -> Iterator[str]:
     yield "## No day is in two splits\n"
     yield (
         "Days of each split, days that two splits share, days that no split uses, and the seasons of each split, "
-        "recounted\nfrom the calendars. Single-year sets use whole ISO weeks for episodes over four days.\n"
+        "counted\nfrom the calendars. Sets of a single year use whole ISO weeks for episodes over four days.\n"
     )
     yield "| set | horizon [days] | days by split | shared | unused | seasons |"
     yield "|---|---|---|---|---|---|"
@@ -125,7 +126,7 @@ def _seasons(groups: dict[str, np.ndarray]) -> str:
 def _scaling(sets: dict[str, Series]) -> Iterator[str]:
     yield "## Scaling constants\n"
     yield (
-        "One constant for each signal, whatever the window or the split: load = max_load_ratio * load_scale * peak * "
+        "One constant for each signal, the same for every split: load = max_load_ratio * load_scale * peak * "
         "D(t)\n/ D_ref. `min_load_ratio` maps D_min to that ratio.\n"
     )
     yield "| set | signal | unit | D_ref | D_min |"

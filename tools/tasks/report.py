@@ -45,7 +45,7 @@ ABOUT = {
     "opf_118_7d": "`opf_118` over a week.",
 }
 
-HEAD = f"""\
+HEAD = """\
 # Tasks
 
 `powerzoo_jax.make(task, split=...)` builds a task for array programs, `powerzoo.make_task_env(task, split=...)` the
@@ -53,11 +53,11 @@ same one as a Gymnasium or PettingZoo environment. Every task has the splits tra
 overlap. Named splits, such as `price_stress`, differ from training on purpose. Rewards hold no penalties: limits that
 are broken count as costs in physical units, some with a budget for an episode. `powerzoo-jax show TASK` prints the
 splits, keywords, units and observation fields of a task. Observation and action in the table are the numbers of entries
-of one agent. This page is written by `{COMMAND}`.
+of one agent.
 
 """
 
-READING = """\
+READING = f"""\
 ## How to read the cards
 
 They show each task with its default keywords. A reward is the sum of its terms, each times its weight. An action entry
@@ -78,7 +78,7 @@ tasks units share the load by scores. Their bound holds for every dispatch, also
 plans cannot close that gap; a tighter bound, of what scores can reach, is given where one is known.
 
 **Gain** is 0 for the rule and 1 for the best. `benchmarks/results/margins.tsv` shows how far rules stay below the
-budgets (`python -m tools.tasks.margins`).
+budgets (`python -m tools.tasks.margins`). `{COMMAND}` writes this page.
 """
 
 
