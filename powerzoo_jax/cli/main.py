@@ -7,9 +7,10 @@ import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from powerzoo_jax.base.errors import PowerZooError, printable
 from powerzoo_jax.base.files.results import require_replaceable
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         use_compilation_cache()
         check_options(options)
-        with document_alone() if is_json(options) else contextlib.nullcontext():
+        with spoken_warnings(), document_alone() if is_json(options) else contextlib.nullcontext():
             options.module = load_modules(getattr(options, "module", ()))
             return int(getattr(importlib.import_module(module), function)(options))
     except KeyboardInterrupt:
@@ -62,6 +63,22 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"powerzoo-jax: {explain_error(err)}", file=sys.stderr)
         return BAD_INPUT
+
+
+@contextlib.contextmanager
+def spoken_warnings() -> Iterator[None]:
+    """Warnings to users as a sentence, without the line of our source that gave them; all others as they are."""
+    before = warnings.formatwarning
+
+    def spoken(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> str:
+        own = category is UserWarning
+        return f"powerzoo-jax: {printable(str(message))}\n" if own else before(message, category, *where, **more)
+
+    warnings.formatwarning = spoken  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def is_json(options: argparse.Namespace) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -57,6 +58,12 @@ def test_an_own_task_learns_with_the_settings_of_the_task_it_is_a_variant_of(mod
     for algorithm in (None, "ppo", "apg", "sac"):
         mine, base = (resolve_config(name, algorithm, ()).to_dict() for name in (task, "battery_arbitrage"))
         assert mine == base | {"task": task} and mine["cost_weights"][3] > 0
+
+
+def test_a_command_warns_in_a_sentence_without_a_line_of_source(tmp_path):
+    words = ["dataset", "battery_arbitrage", "--keyword", "case=case69", "--episodes", "1", "--out", f"{tmp_path}/x"]
+    told = subprocess.run([sys.executable, "-m", "powerzoo_jax", *words], capture_output=True, text=True, check=True)
+    assert "powerzoo-jax: battery_arbitrage on case69: battery_bus_ids=" in told.stderr and "Warning" not in told.stderr
 
 
 def test_prices_of_channels_go_by_their_names():
