@@ -31,7 +31,6 @@ from powerzoo_jax.base.errors import BaseLoadError, SolverError, listing
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import FLOAT, resolve_dtype
 from powerzoo_jax.base.ranges import NOT_NEGATIVE, WHOLE, Finite, axes, checks_ranges
-from powerzoo_jax.base.solver_mode import ADAPTIVE
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.topology import branch_positions
 from powerzoo_jax.powerflow.contingency.woodbury import (
@@ -192,7 +191,7 @@ def prepare_outages(
     rate = case.branch.rate_a_mva / case.base_mva if rate_pu is None else np.asarray(rate_pu, float)
     if rate.shape != (case.n_branch,):
         raise SolverError(f"{case.name}: rate_pu has shape {rate.shape}, expected (L={case.n_branch},).")
-    meshed = prepare_meshed(case, load_factor=load_factor, dtype=dtype, solver=ADAPTIVE)
+    meshed = prepare_meshed(case, load_factor=load_factor, dtype=dtype)
     s = load_factor * nominal_injection(case)
     base = OutageBase.of(case, s, solve_base(case, s, voltage_setpoints(case)))
     roles = unit_roles(case, participation)

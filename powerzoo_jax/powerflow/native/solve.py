@@ -21,16 +21,26 @@ TOL = 2e-9  # [pu] largest mismatch of a solved lane: voltages then are within 1
 CHORD_STEPS, NEWTON_STEPS = 20, 10  # at most, before Newton's method; of it, in floats, and twice as many in doubles
 
 
-def solve_native(native: NativeFactors, given: tuple[Array, ...], *, tol: float, max_steps: int) -> SolvedState:
+def solve_native(
+    native: NativeFactors,
+    given: tuple[Array, ...],
+    *,
+    tol: float = TOL,
+    max_steps: int = CHORD_STEPS,
+    in_service: Array | None = None,
+    holds: Array | None = None,
+) -> SolvedState:
     """Solved state of a batch: injections, and set-points where given, (B, N) each in case order.
 
     tol:        [pu] largest mismatch, found in float64 whatever the dtype of the program
     max_steps:  chord steps with the constant factors before a lane goes to Newton's method, 20 at most
+    in_service: (B, L) 0 where a branch is out of service, None as in the network. With it or with
+    holds:      (B, N) whether a bus holds its magnitude, None as in the network, all lanes take Newton's method
 
     Branches are read by a call of their own, which a program that does not use them leaves out.
     """
     batch, dtype = given[0].shape[0], given[0].dtype
-    inputs = _inputs(native, given)
+    inputs = _inputs(native, given, in_service, holds)
     steps = dict(chord_steps=np.int64(min(max_steps, CHORD_STEPS)), newton_steps=np.int64(NEWTON_STEPS))
     solve = _call(native, "solve", dtype, _state(given[0]))
     found = solve(*inputs, batch=np.int64(batch), tol=float(tol), **steps)
@@ -71,14 +81,18 @@ def solve_bounded(
     limit = jnp.where(at_limit > 0, bounds[1], jnp.where(at_limit < 0, bounds[0], 0))
     q = q.at[:, bus].add(limit)
     holds = jnp.broadcast_to(held, p.shape).at[:, bus].min(at_limit == 0)
-    state = _with_branches(native, _inputs(native, (p, q, v_set), holds), tuple(found))
+    state = _with_branches(native, _inputs(native, (p, q, v_set), None, holds), tuple(found))
     return BoundedState(state, at_limit, count, settled)
 
 
-def _inputs(native: NativeFactors, given: tuple[Array, ...], holds: Array | None = None) -> tuple[Array, ...]:
+def _inputs(
+    native: NativeFactors, given: tuple[Array, ...], in_service: Array | None = None, holds: Array | None = None
+) -> tuple[Array, ...]:
     """Operands of a call; arrays of size 0 stand for what is as in the network."""
-    none = tuple(jnp.zeros(0, given[0].dtype) for _ in range(4 - len(given)))
-    return (*native.operands, *given, *none, jnp.zeros(0, jnp.int32) if holds is None else holds.astype(jnp.int32))
+    none, as_it_is = jnp.zeros(0, given[0].dtype), jnp.zeros(0, jnp.int32)
+    p, q, *v_set = given
+    on = none if in_service is None else in_service.astype(p.dtype)
+    return (*native.operands, p, q, *(v_set or (none,)), on, as_it_is if holds is None else holds.astype(jnp.int32))
 
 
 def _state(like: Array) -> tuple[Any, ...]:
