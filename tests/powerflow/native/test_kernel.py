@@ -26,8 +26,12 @@ from powerzoo_jax.powerflow import (
     stack_meshed,
     with_branches,
 )
+from powerzoo_jax.powerflow.dc.outages import bridges
 from powerzoo_jax.powerflow.meshed.base_case import admittance, unknown_rows
 from powerzoo_jax.powerflow.native.library import SWITCH, describe, find_library
+from powerzoo_jax.powerflow.native.solve import solve_native
+from tests.references.meshed import MeshedStates, base_state, build_meshed, solve_base_state, solve_states
+from tests.tolerances import tolerance
 
 CASE = "case14"
 
@@ -84,6 +88,45 @@ def test_the_power_balance_holds_at_every_bus_of_every_lane_that_is_solved(dtype
     allowed = 1e-8 if dtype == "float64" else 4 * np.finfo(np.float32).eps * abs(y).sum(1).max()
     assert (np.asarray(found.status) == Status.CONVERGED).all()
     assert max(np.abs(left.real[:, p_rows]).max(), np.abs(left.imag[:, q_rows]).max()) <= allowed
+
+
+@pytest.mark.parametrize("name", [CASE, pytest.param("case118", marks=pytest.mark.full)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_open_lines_and_freed_buses_differ_by_lane(name: str, dtype: str) -> None:
+    """Against the reference's Newton method of SciPy, on the case with these lines open and these buses PQ."""
+    case, rng = load_case(name), np.random.default_rng(4)
+    intact, nominal, branch, bus = build_meshed(case), base_state(case), case.branch, case.bus
+    start, load = solve_base_state(case, intact), (case.p_load_mw + 1j * case.q_load_mvar) / case.base_mva
+    cut = bridges(case.n_bus, intact.f, intact.t, branch.in_service)
+    pv = np.flatnonzero(intact.angle & ~intact.mag)
+    s, on, holds = [], [], []
+    expected = []
+    for count in (0, 1, 2, 2, 1, 0, 2):
+        opened = rng.choice(np.flatnonzero(branch.in_service & ~cut), count, replace=False)
+        in_service = branch.in_service & ~np.isin(np.arange(case.n_branch), opened)
+        freed = rng.choice(pv, count % 2, replace=False)
+        changed = dataclasses.replace(
+            case,
+            branch=dataclasses.replace(branch, in_service=in_service),
+            bus=dataclasses.replace(bus, kind=np.where(np.isin(np.arange(case.n_bus), freed), 1, bus.kind)),
+        )
+        given = nominal.s - load * rng.uniform(-0.2, 0.2, (1, case.n_bus))
+        found = solve_states(build_meshed(changed), MeshedStates(given, nominal.v_set), start)
+        expected.append((bool(found.converged[0]), found.v[0]))
+        s.append(given[0]), on.append(in_service), holds.append(~intact.mag & ~np.isin(np.arange(case.n_bus), freed))
+    with jax.enable_x64(dtype == "float64"):
+        factors = prepare_meshed(case, dtype=dtype, solver="native")
+        assert factors.native is not None
+        p, q = (jnp.asarray(x, dtype) for x in (np.real(s), np.imag(s)))
+        lines = jnp.asarray(np.array(on), dtype)
+        found = solve_native(factors.native, (p, q), in_service=lines, holds=jnp.asarray(np.array(holds)))
+        wide = [np.asarray(x, float) for x in (found.e_re, found.e_im)]
+    base = np.asarray(factors.v_base, float) @ np.array([1, 1j])
+    got = base * (1 + wide[0] + 1j * wide[1])
+    for lane, (solvable, v) in enumerate(expected):
+        assert (found.status[lane] == Status.CONVERGED) == solvable
+        assert not solvable or np.abs(got[lane] - v).max() <= tolerance("v_pu", dtype)
+    assert sum(solvable for solvable, _ in expected) >= 5
 
 
 @pytest.mark.full
