@@ -34,6 +34,7 @@ class Engine:
     iterations: float = 0.0
     error_pu: float = 0.0
     times: list[float] = field(default_factory=list)
+    cpu_times: list[float] = field(default_factory=list)
 
     @property
     def rate(self) -> float:
@@ -42,10 +43,13 @@ class Engine:
     def time(self, budget_s: float) -> None:
         """Run for about `budget_s`, at least once, and keep every duration."""
         begin = time.perf_counter()
-        while time.perf_counter() - begin < budget_s or len(self.times) == 0:
-            tick = time.perf_counter()
+        while True:
+            tick, tock = time.perf_counter(), time.process_time()
             counted = self.run()
+            self.cpu_times.append(time.process_time() - tock)
             self.times.append(counted if isinstance(counted, float) else time.perf_counter() - tick)
+            if time.perf_counter() - begin >= budget_s:
+                break
 
 
 def versions() -> str:
@@ -55,11 +59,16 @@ def versions() -> str:
     return " ".join(f"{name}={found[name]}" for name in wanted if name in found)
 
 
-def lightsim2grid_engines(case: Case, load: np.ndarray, v_ref: np.ndarray | None) -> list[Engine]:
-    """Newton and chord of lightsim2grid on loads (B, N) complex [pu]; units keep their schedule."""
+def lightsim2grid_engines(
+    case: Case, load: np.ndarray, v_ref: np.ndarray | None, scale: np.ndarray | None = None
+) -> list[Engine]:
+    """Newton and chord of lightsim2grid on loads (B, N) complex [pu].
+
+    scale:  (B,) of the units that generate; None: all keep their schedule
+    """
     if util.find_spec("lightsim2grid") is None:
         return []
-    model, run = _lightsim2grid(case, load)
+    model, run = _lightsim2grid(case, load, scale)
     engines = []
     for name, mode, steps in MODES:
         sweep = _sweep(model, mode)
@@ -80,14 +89,17 @@ def lightsim2grid_voltages(case: Case, load: np.ndarray) -> np.ndarray:
     return np.array(run(_sweep(model, 0), 30, 1e-9))
 
 
-def _lightsim2grid(case: Case, load: np.ndarray) -> tuple[Any, Callable[[Any, int, float], Any]]:
+def _lightsim2grid(
+    case: Case, load: np.ndarray, scale: np.ndarray | None = None
+) -> tuple[Any, Callable[[Any, int, float], Any]]:
     from lightsim2grid import network
 
     model = network.init_from_matpower(matpower_tables(case))
     bus = np.array([item.bus_id for item in model.get_loads()])
     p_mw, q_mvar = (np.ascontiguousarray(x[:, bus] * case.base_mva) for x in (load.real, load.imag))
     unit_mw = np.array([unit.target_p_mw for unit in model.get_generators()])
-    units_mw = np.repeat(unit_mw[None], len(load), 0)
+    by = np.ones(len(load)) if scale is None else scale
+    units_mw = np.where(unit_mw > 0, unit_mw * by[:, None], unit_mw)
     start = solve_base(case, nominal_injection(case), voltage_setpoints(case))
 
     def run(sweep: Any, steps: int, tol: float) -> Any:
