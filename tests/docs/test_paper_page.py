@@ -36,6 +36,16 @@ def test_the_study_runs_in_small_sizes(run_snippet, tmp_path, monkeypatch):
     assert all(f'"name":"{name}"' in page for name in ("rule", "apg"))
 
 
+@pytest.mark.long
+def test_ppo_and_the_analytic_gradient_end_with_a_gain_on_two_of_three_seeds(run_snippet, tmp_path, monkeypatch):
+    monkeypatch.setenv("SEEDS", "3")
+    monkeypatch.setenv("SAC_STEPS", SMALL["SAC_STEPS"])
+    run_snippet(f"from tests.docs.scripts import play\nplay({[tuple(block) for block in blocks(PAGE)]!r})\n")
+    for row in json.loads((tmp_path / "village.json").read_text()):
+        gained = sum((seed["gain"] or 0) > 0 for seed in row["seeds"])
+        assert gained >= 2 or row["run"]["config"]["algorithm"] == "sac"
+
+
 def test_sizes_are_those_of_a_paper_where_nobody_sets_smaller_ones(monkeypatch):
     for name in SMALL:
         monkeypatch.delenv(name, raising=False)

@@ -51,3 +51,10 @@ def test_an_own_task_goes_to_a_row_of_a_leaderboard_and_a_page(play, tmp_path, m
     page = (tmp_path / "results" / "far_battery.html").read_text(encoding="utf-8")
     assert '"name":"rule"' in page and '"name":"ppo"' in page and len(page) < 1_000_000
     assert (tmp_path / "results" / "gains.svg").read_text().startswith("<?xml")
+
+
+@pytest.mark.long
+def test_the_printed_sizes_end_with_a_gain_on_two_of_three_seeds(play, tmp_path):
+    play("A task of your own, on a leaderboard and in a browser")
+    (row,) = json.loads((tmp_path / "results" / "board.json").read_text())
+    assert sum((seed["gain"] or 0) > 0 for seed in row["seeds"]) >= 2
