@@ -324,7 +324,10 @@ INLINE void eliminate(const Network &net, const Tile<T> &t) {
   }
 }
 
-// x becomes the solution of U x = z; returns the largest entry of each lane.
+constexpr float LONGEST = 0.3f;  // [-] largest ln|V| of a Newton step: it stays on the branch of solutions it began on
+constexpr float ANGLES = 0.3f;   // of an angle, beside a magnitude: angles of large networks move far with the schedule
+
+// x becomes the solution of U x = z; returns the largest entry of each lane, angles at ANGLES of their size.
 template <class T>
 INLINE T substitute(const Network &net, const Tile<T> &t) {
   constexpr int w = width<T>();
@@ -339,7 +342,7 @@ INLINE T substitute(const Network &net, const Tile<T> &t) {
     }
     const Block<T> m = load_block<T>(t.diag + 4 * (size_t)i * w);
     const T c = m.a * a + m.b * b, d = m.c * a + m.d * b;
-    big = larger(big, larger(c, d));
+    big = larger(big, larger((typename T::scalar)ANGLES * c, d));
     store(t.x + 2 * i * w, c), store(t.x + (2 * i + 1) * w, d);
   }
   return big;
@@ -477,7 +480,6 @@ INLINE Real floor_of() { return sizeof(Real) == 4 ? (Real)1.1920929e-7 : (Real)2
 
 // ---- iterations ----------------------------------------------------------------------------------------------------
 
-constexpr float LONGEST = 0.3f;  // [rad, -] longest turn of a Newton step: it stays on the branch of solutions it began on
 constexpr double FAR = 1e6;      // [pu] mismatch beyond which an iterate does not come back
 
 // How far the lanes of a tile are.
@@ -507,14 +509,26 @@ INLINE void hold_still(const Network &net, const Tile<T> &t, const Progress &of)
       for (int i = 0; i < 2 * net.n; i++) t.x[i * LANES + k] = 0, t.v[i * LANES + k] = net.v_base[i];
 }
 
-// Chord steps of the lanes that are open, `least` of them at least.
+constexpr int TRIED = 4;         // steps that show how fast a lane gets on
+
+// Chord steps of the lanes that are open, `least` of them at least; a lane that would not be done by `most` stops early.
 static void chord(const Network &net, const Tile<F> &t, Progress &of, const bool *open, double tol, int least, int most) {
+  bool on[LANES];
+  alignas(64) double before[LANES];
+  memcpy(on, open, sizeof on);
   store(of.left, mismatch<false, 0, true, D>(net, t));
-  for (int step = 0; step < most && of.ask(tol, open, step < least); step++) {
+  for (int step = 0; step < most && of.ask(tol, on, step < least); step++) {
     hold_still(net, t, of);
+    memcpy(before, of.left, sizeof before);
     solve_shared(net, t.x);
     turn(net.n, t, of.part);
     store(of.left, mismatch<false, 0, true, D>(net, t));
+    if (step + 1 != TRIED) continue;
+    for (int k = 0; k < LANES; k++) {
+      double ahead = of.left[k];
+      for (int h = TRIED; h < most; h++) ahead *= of.left[k] / before[k];
+      on[k] &= ahead <= tol;
+    }
   }
 }
 

@@ -65,11 +65,11 @@ def _load() -> Library | str:
         return "the package powerzoo-jax-native is not installed"
     try:
         library = ctypes.CDLL(str(package.LIBRARY))
-    except OSError as err:
+        handlers = [(name, getattr(library, f"powerzoo_{name}")) for name in HANDLERS]
+    except (OSError, AttributeError) as err:
         return f"the kernel does not load: {err}"
     library.powerzoo_variant.restype = ctypes.c_char_p
     found = Library(package.__version__, library.powerzoo_variant().decode())
-    for name in HANDLERS:
-        capsule = jax.ffi.pycapsule(getattr(library, f"powerzoo_{name}"))
-        jax.ffi.register_ffi_target(found.target(name), capsule, platform="cpu")
+    for name, handler in handlers:
+        jax.ffi.register_ffi_target(found.target(name), jax.ffi.pycapsule(handler), platform="cpu")
     return found
