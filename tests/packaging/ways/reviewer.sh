@@ -3,7 +3,8 @@ set -euo pipefail
 
 powerzoo-jax --version
 powerzoo-jax show gencos_bidding
-powerzoo-jax leaderboard gencos_bidding:ippo battery_arbitrage:causal --page board.md
+powerzoo-jax leaderboard battery_arbitrage:causal --page board.md
+powerzoo-jax leaderboard gencos_bidding:ippo --split demand_shift --page board.md
 powerzoo-jax evaluate marl_der_arbitrage --policy zoo --json zoo.json
 powerzoo-jax reference battery_arbitrage
 

@@ -17,7 +17,7 @@ while not ended:
 print(f"random play: {steps} steps, {money:.2f} $")
 PYTHON
 
-powerzoo-jax train battery_arbitrage --set total_steps=300000 --set lanes=64 --set cost_weights=0,0,0,2 --out results/ppo
+powerzoo-jax train battery_arbitrage --set total_steps=240000 --set lanes=64 --set cost_weights=0,0,0,2 --out results/ppo
 powerzoo-jax view results/ppo --out results/day.html
 
 cat > gentle.py <<'PYTHON'
@@ -36,7 +36,7 @@ def gentle(state, action, out, params):
 
 
 sim = with_reward(pz.make("battery_arbitrage", split="train"), gentle)
-cfg = PPOConfig(total_steps=240_000, lanes=64, obs_floor=0.1, gamma=1.0, bootstrap=False, reward_scale=0.3)
+cfg = PPOConfig(total_steps=180_000, lanes=64, obs_floor=0.1, gamma=1.0, bootstrap=False, reward_scale=0.3)
 state, metrics = jax.jit(make_train(cfg, sim))(jax.random.key(0))
 learner, test = LEARNERS[cfg.algorithm], pz.make("battery_arbitrage", split="test")
 record = evaluate(test, learner.act(cfg, test, learner.policy_of(state)))
