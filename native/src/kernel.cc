@@ -675,7 +675,10 @@ static void bounded_tile(const Network &net, const Given<Real> &in, const Bounds
   };
   for (int k = 0; k < w; k++) {
     open[k] = tried[k];
-    for (int j = 0; tried[k] && j < bounds.count; j++) bounds.at_limit[lane[k] * bounds.count + j] = 0;
+    for (int j = 0; tried[k] && j < bounds.count; j++) {
+      bounds.at_limit[lane[k] * bounds.count + j] = 0;
+      bad[k] |= !finite(in.q[lane[k] * net.n + bounds.bus[j]]);
+    }
   }
   for (int round = 0; round < most_rounds; round++) {
     newton<true>(net, t, of, open, limits.tol, limits.newton_steps);

@@ -45,7 +45,7 @@ def test_the_strict_build_has_no_warning_and_holds_readme_notebooks_and_cards(bu
 @pytest.mark.full
 def test_the_card_of_a_task_links_to_an_episode_that_loads_nothing(built):
     cards = (built / "tasks.html").read_text(encoding="utf-8")
-    assert re.findall(r'href="episodes/(\w+)\.html"', cards) == list(EPISODES)
+    assert sorted(re.findall(r'href="episodes/(\w+)\.html"', cards)) == sorted(EPISODES)
     for task in EPISODES:
         page = (built / "episodes" / f"{task}.html").read_text(encoding="utf-8")
         assert '"name":"rule"' in page and len(page) < 1_000_000

@@ -21,7 +21,7 @@ from powerzoo_jax.tasks import get_spec, registry
 from powerzoo_jax.tasks.contract import ContractError, check_sim
 from powerzoo_jax.tasks.score import evaluate
 
-TASK, TEAM, MINE = "battery_arbitrage", "marl_der_arbitrage", "my_battery"
+TASK, TEAM, MINE = "battery_arbitrage", "marl_der_arbitrage", "battery_of_hours"
 
 
 def moved(state, action, out, params):

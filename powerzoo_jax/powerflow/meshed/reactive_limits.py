@@ -278,17 +278,18 @@ def _found(given: ReactiveLimitInputs, found: BoundedState) -> ReactiveLimitIter
     limits, at = given.limits, found.at_limit
     limit = jnp.where(at > 0, limits.q_max, jnp.where(at < 0, limits.q_min, 0))
     flow = expand(given.factors, given.p, given.q.at[limits.bus].add(limit), None, found.state)
-    v = jnp.where(at == 0, given.v_set[limits.bus], flow.v_pu[limits.bus])
+    solved = flow.status == Status.CONVERGED
+    v = jnp.where((at == 0) & solved, given.v_set[limits.bus], flow.v_pu[limits.bus])
     return ReactiveLimitIteration(
         rounds=found.rounds,
         v=v,
         step=jnp.zeros_like(v),
         v_known=v,
-        q_known=given.reactive(flow),
+        q_known=jnp.where(solved, given.reactive(flow), 0),
         slope=limits.slope,
         at_limit=at,
         settled=found.settled != 0,
-        lost=flow.status != Status.CONVERGED,
+        lost=~solved,
         flow=flow,
     )
 

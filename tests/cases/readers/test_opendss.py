@@ -502,7 +502,7 @@ def test_feeders_survive_arrays_and_pickles_and_stay_read_only():
 
 
 def test_load_case_sends_the_user_of_a_feeder_to_load_feeder():
-    with pytest.raises(CaseError, match=r"load_feeder\('case123'\)"):
+    with pytest.raises(CaseError, match=r"123 is a three-phase feeder.* load_feeder reads it"):
         load_case(123)
 
 
