@@ -16,6 +16,8 @@ namespace {
 
 constexpr size_t TABLES = 16;  // operands of a network
 
+ffi::Error refused(const char *why) { return ffi::Error::InvalidArgument(std::string("powerzoo_jax_native: ") + why); }
+
 // Operand `index` of one type; its number of elements in `count`. Doubles come as pairs of 32-bit words, so that they
 // are what they are in programs without 64-bit numbers too.
 template <ffi::DataType type>
@@ -74,11 +76,13 @@ const char *read(const ffi::RemainingArgs &args, Network &net) {
 
 // Tiles in parallel on the pool: the caller works too, and waits only for tiles that somebody works at.
 template <class Part>
-bool in_parallel(ffi::ThreadPool pool, int64_t tiles, size_t bytes, Part part) {
+ffi::Error in_parallel(ffi::ThreadPool pool, int64_t batch, const Network &net, Part part) {
   struct Shared {
     std::atomic<int64_t> next{0}, done{0};
     std::atomic<bool> failed{false};
   };
+  const int64_t tiles = (batch + LANES - 1) / LANES;
+  const size_t bytes = kernels()[0]->work_bytes(net);
   const int64_t threads = std::max<int64_t>(1, std::min<int64_t>(pool.num_threads(), tiles));
   const int64_t chunk = threads == 1 ? tiles : std::max<int64_t>(1, tiles / (4 * threads));
   auto shared = std::make_shared<Shared>();
@@ -95,12 +99,13 @@ bool in_parallel(ffi::ThreadPool pool, int64_t tiles, size_t bytes, Part part) {
   for (int64_t k = 1; k < threads; k++) pool.Schedule(decltype(work)(work));
   work();
   while (shared->done < tiles) std::this_thread::yield();
-  return !shared->failed;
+  return shared->failed ? refused("out of memory") : ffi::Error::Success();
 }
 
-// Operands of a batch after those of a network: p, q, v_set, in_service, holds; the last three may be empty.
+// A network, then the operands of a batch: p, q, v_set, in_service, holds; the last three may be empty.
 template <class Real>
-const char *read(const ffi::RemainingArgs &args, const Network &net, Given<Real> &in, size_t batch) {
+const char *read(const ffi::RemainingArgs &args, Network &net, Given<Real> &in, size_t batch) {
+  if (const char *wrong = read(args, net)) return wrong;
   constexpr ffi::DataType type = sizeof(Real) == 4 ? ffi::F32 : ffi::F64;
   size_t size[5];
   in = {int64_t(batch), operand<type>(args, TABLES, size[0]), operand<type>(args, TABLES + 1, size[1]),
@@ -115,8 +120,6 @@ const char *read(const ffi::RemainingArgs &args, const Network &net, Given<Real>
   if (!size[4]) in.holds = nullptr;
   return nullptr;
 }
-
-ffi::Error refused(const char *why) { return ffi::Error::InvalidArgument(std::string("powerzoo_jax_native: ") + why); }
 
 // Results of one type and size; nullptr for one that is not.
 template <ffi::DataType type>
@@ -148,19 +151,15 @@ ffi::Error solve(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRe
                  int64_t chord_steps, int64_t newton_steps) {
   Network net;
   Given<Real> in;
-  const char *wrong = read(args, net);
-  if (!wrong) wrong = read(args, net, in, batch);
-  if (wrong) return refused(wrong);
+  if (const char *wrong = read(args, net, in, batch)) return refused(wrong);
   const size_t nodes = batch * net.n;
   size_t next;
   const Solution<Real> out = solution<Real>(rets, batch, nodes, next);
   if (!next) return refused("a result has another shape");
   const Limits limits{tol, int(chord_steps), int(newton_steps)};
-  const bool done = in_parallel(pool, (batch + LANES - 1) / LANES, kernels()[0]->work_bytes(net),
-                                [=](int64_t first, int64_t last, void *work) {
-                                  solvers(Real()).solve(net, in, out, limits, first, last, work);
-                                });
-  return done ? ffi::Error::Success() : refused("out of memory");
+  return in_parallel(pool, batch, net, [=](int64_t first, int64_t last, void *work) {
+    solvers(Real()).solve(net, in, out, limits, first, last, work);
+  });
 }
 
 template <class Real>
@@ -169,9 +168,7 @@ ffi::Error bounded(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::Remaining
   constexpr ffi::DataType type = sizeof(Real) == 4 ? ffi::F32 : ffi::F64;
   Network net;
   Given<Real> in;
-  const char *wrong = read(args, net);
-  if (!wrong) wrong = read(args, net, in, batch);
-  if (wrong) return refused(wrong);
+  if (const char *wrong = read(args, net, in, batch)) return refused(wrong);
   const size_t nodes = batch * net.n;
   size_t size[4];
   Bounds<Real> bounds;
@@ -189,11 +186,9 @@ ffi::Error bounded(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::Remaining
   if (!next || (size[0] && !bounds.at_limit) || !bounds.rounds || !bounds.settled)
     return refused("a result has another shape");
   const Limits limits{tol, 0, int(newton_steps)};
-  const bool done = in_parallel(pool, (batch + LANES - 1) / LANES, kernels()[0]->work_bytes(net),
-                                [=](int64_t first, int64_t last, void *work) {
-                                  solvers(Real()).bounded(net, in, bounds, out, limits, *rounds, first, last, work);
-                                });
-  return done ? ffi::Error::Success() : refused("out of memory");
+  return in_parallel(pool, batch, net, [=](int64_t first, int64_t last, void *work) {
+    solvers(Real()).bounded(net, in, bounds, out, limits, *rounds, first, last, work);
+  });
 }
 
 template <class Real>
@@ -201,9 +196,7 @@ ffi::Error rest(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRet
   constexpr ffi::DataType type = sizeof(Real) == 4 ? ffi::F32 : ffi::F64;
   Network net;
   Given<Real> in;
-  const char *wrong = read(args, net);
-  if (!wrong) wrong = read(args, net, in, batch);
-  if (wrong) return refused(wrong);
+  if (const char *wrong = read(args, net, in, batch)) return refused(wrong);
   const size_t nodes = batch * net.n, flows = batch * net.branches;
   size_t size, next = 0, count = sizeof(Real) == 4 ? 4 : 2;
   struct { const Real *at[4]; } state = {};
@@ -219,11 +212,9 @@ ffi::Error rest(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRet
   bool fits = (!next || (out.d_re && out.d_im)) && out.p_left && out.q_left;
   for (size_t k = 0; k < 6; k++) fits &= (out.ends[k] = result<type>(rets, next + 2 + k, flows)) != nullptr;
   if (!fits) return refused("a result has another shape");
-  const bool done = in_parallel(pool, (batch + LANES - 1) / LANES, kernels()[0]->work_bytes(net),
-                                [=](int64_t first, int64_t last, void *work) {
-                                  solvers(Real()).rest(net, in, state.at, status, out, first, last, work);
-                                });
-  return done ? ffi::Error::Success() : refused("out of memory");
+  return in_parallel(pool, batch, net, [=](int64_t first, int64_t last, void *work) {
+    solvers(Real()).rest(net, in, state.at, status, out, first, last, work);
+  });
 }
 
 template <class Real>
@@ -231,9 +222,7 @@ ffi::Error linear(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingR
   constexpr ffi::DataType type = sizeof(Real) == 4 ? ffi::F32 : ffi::F64;
   Network net;
   Given<Real> in;
-  const char *wrong = read(args, net);
-  if (!wrong) wrong = read(args, net, in, batch);
-  if (wrong) return refused(wrong);
+  if (const char *wrong = read(args, net, in, batch)) return refused(wrong);
   const size_t nodes = batch * net.n;
   const Real *given[4];
   size_t size;
@@ -243,11 +232,9 @@ ffi::Error linear(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingR
   }
   Real *x[2] = {result<type>(rets, 0, nodes), result<type>(rets, 1, nodes)};
   if (!x[0] || !x[1]) return refused("a result has another shape");
-  const bool done = in_parallel(pool, (batch + LANES - 1) / LANES, kernels()[0]->work_bytes(net),
-                                [&](int64_t first, int64_t last, void *work) {
-                                  solvers(Real()).linear(net, in, given, x, transposed, first, last, work);
-                                });
-  return done ? ffi::Error::Success() : refused("out of memory");
+  return in_parallel(pool, batch, net, [&](int64_t first, int64_t last, void *work) {
+    solvers(Real()).linear(net, in, given, x, transposed, first, last, work);
+  });
 }
 
 ffi::Error factor(ffi::RemainingArgs args, ffi::RemainingRets rets) {

@@ -193,7 +193,7 @@ def _conditions(rows: Sequence[Row]) -> str:
 
 
 def _rank(row: Row) -> tuple[Any, ...]:
-    """Order on the page: by task, then by gain, those without any last."""
+    """Sort key of a row of the page: its task, then its gain, rows without any last."""
     known = [s["gain"] for s in row["seeds"] if s["gain"] is not None]
     return row["task"], not known, -interquartile_mean(known).mean if known else 0.0, key_of(row)
 

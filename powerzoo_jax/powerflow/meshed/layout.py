@@ -95,7 +95,7 @@ def cut_runs(degree: np.ndarray) -> list[tuple[int, int, int]]:
 
 
 def _neighbour_tables(pairs: np.ndarray, degree: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-    """Tables of the runs of buses (sorted by falling degree), and the cell of each pair."""
+    """Neighbour tables of the runs of buses (sorted by falling degree), and the cell of each pair of neighbours."""
     first = np.r_[0, np.cumsum(degree)]
     tables, cells, offset = [], np.zeros(pairs.shape[1], np.int64), 0
     for begin, end, width in cut_runs(degree):

@@ -114,7 +114,7 @@ Kind = TypeVar("Kind", bound=FeederSettings)
 
 
 def merge_settings(kind: type[Kind], spec: TaskSpec, limits: dict[str, Any], overrides: dict[str, Any]) -> Kind:
-    """Merge defaults, catalog, limits of the tightness and caller, later ones first in rank.
+    """Keywords of a task from its defaults, the catalog, the limits of its tightness and the caller; later ones win.
 
     Raises TypeError for an unknown keyword, naming the nearest, ValueError for a number that no task can run with.
     """
