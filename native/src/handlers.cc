@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "kernel.h"
 #include "xla/ffi/api/ffi.h"
@@ -76,13 +77,12 @@ const char *read(const ffi::RemainingArgs &args, Network &net) {
 
 // Tiles in parallel on the pool: the caller works too, and waits only for tiles that somebody works at.
 template <class Part>
-ffi::Error in_parallel(ffi::ThreadPool pool, int64_t batch, const Network &net, Part part) {
+ffi::Error in_parallel(ffi::ThreadPool pool, int64_t batch, size_t bytes, Part part) {
   struct Shared {
     std::atomic<int64_t> next{0}, done{0};
     std::atomic<bool> failed{false};
   };
   const int64_t tiles = (batch + LANES - 1) / LANES;
-  const size_t bytes = kernels()[0]->work_bytes(net);
   const int64_t threads = std::max<int64_t>(1, std::min<int64_t>(pool.num_threads(), tiles));
   const int64_t chunk = threads == 1 ? tiles : std::max<int64_t>(1, tiles / (4 * threads));
   auto shared = std::make_shared<Shared>();
@@ -90,7 +90,7 @@ ffi::Error in_parallel(ffi::ThreadPool pool, int64_t batch, const Network &net, 
     std::unique_ptr<void, decltype(&std::free)> memory(nullptr, std::free);
     for (int64_t first; (first = shared->next.fetch_add(chunk)) < tiles;) {
       const int64_t last = std::min(first + chunk, tiles);
-      if (!memory) memory.reset(std::aligned_alloc(64, bytes));
+      if (!memory) memory.reset(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
       if (memory) part(first, last, memory.get());
       else shared->failed = true;
       shared->done += last - first;
@@ -157,7 +157,7 @@ ffi::Error solve(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRe
   const Solution<Real> out = solution<Real>(rets, batch, nodes, next);
   if (!next) return refused("a result has another shape");
   const Limits limits{tol, int(chord_steps), int(newton_steps)};
-  return in_parallel(pool, batch, net, [=](int64_t first, int64_t last, void *work) {
+  return in_parallel(pool, batch, kernels()[0]->work_bytes(net), [=](int64_t first, int64_t last, void *work) {
     solvers(Real()).solve(net, in, out, limits, first, last, work);
   });
 }
@@ -186,7 +186,7 @@ ffi::Error bounded(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::Remaining
   if (!next || (size[0] && !bounds.at_limit) || !bounds.rounds || !bounds.settled)
     return refused("a result has another shape");
   const Limits limits{tol, 0, int(newton_steps)};
-  return in_parallel(pool, batch, net, [=](int64_t first, int64_t last, void *work) {
+  return in_parallel(pool, batch, kernels()[0]->work_bytes(net), [=](int64_t first, int64_t last, void *work) {
     solvers(Real()).bounded(net, in, bounds, out, limits, *rounds, first, last, work);
   });
 }
@@ -212,7 +212,7 @@ ffi::Error rest(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRet
   bool fits = (!next || (out.d_re && out.d_im)) && out.p_left && out.q_left;
   for (size_t k = 0; k < 6; k++) fits &= (out.ends[k] = result<type>(rets, next + 2 + k, flows)) != nullptr;
   if (!fits) return refused("a result has another shape");
-  return in_parallel(pool, batch, net, [=](int64_t first, int64_t last, void *work) {
+  return in_parallel(pool, batch, kernels()[0]->work_bytes(net), [=](int64_t first, int64_t last, void *work) {
     solvers(Real()).rest(net, in, state.at, status, out, first, last, work);
   });
 }
@@ -232,7 +232,7 @@ ffi::Error linear(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingR
   }
   Real *x[2] = {result<type>(rets, 0, nodes), result<type>(rets, 1, nodes)};
   if (!x[0] || !x[1]) return refused("a result has another shape");
-  return in_parallel(pool, batch, net, [&](int64_t first, int64_t last, void *work) {
+  return in_parallel(pool, batch, kernels()[0]->work_bytes(net), [&](int64_t first, int64_t last, void *work) {
     solvers(Real()).linear(net, in, given, x, transposed, first, last, work);
   });
 }
@@ -247,6 +247,115 @@ ffi::Error factor(ffi::RemainingArgs args, ffi::RemainingRets rets) {
   if (!work) return refused("out of memory");
   kernels()[0]->factor(net, lower, upper, own, work.get());
   return ffi::Error::Success();
+}
+
+// Blocks of the factors where both busbars of every bus are joined with all that they may be: a bound for any topology.
+size_t most_fill(const Substations &sub) {
+  std::vector<std::vector<int32_t>> after(sub.buses);
+  for (int b = 0; b < sub.branches; b++) {
+    const int32_t i = sub.at[b], j = sub.at[b + sub.branches];
+    if (i != j) after[std::min(i, j)].push_back(std::max(i, j));
+  }
+  size_t found = 0;
+  for (int i = 0; i < sub.buses; i++) {
+    std::vector<int32_t> &own = after[i];
+    std::sort(own.begin(), own.end());
+    own.erase(std::unique(own.begin(), own.end()), own.end());
+    found += 4 * own.size() + 1;
+    // eliminating i joins all that are left of its neighbours; the first of them passes that on
+    if (!own.empty()) after[own[0]].insert(after[own[0]].end(), own.begin() + 1, own.end());
+  }
+  return found;
+}
+
+constexpr size_t BUSBAR_TABLES = 9;  // operands of substations
+
+// Substations of the first operands, then topology, p, q, v_set of a batch; the last may be empty.
+template <class Real>
+const char *read(const ffi::RemainingArgs &args, Substations &sub, Split<Real> &in, size_t batch) {
+  size_t size[BUSBAR_TABLES + 4];
+  const int32_t *whole[4];
+  const double *real[5];
+  for (size_t k = 0; k < 4; k++) whole[k] = operand<ffi::S32>(args, k, size[k]);
+  for (size_t k = 0; k < 5; k++)
+    real[k] = reinterpret_cast<const double *>(operand<ffi::U32>(args, 4 + k, size[4 + k]));
+  for (size_t k = 0; k < BUSBAR_TABLES; k++)
+    if (size[k] == SIZE_MAX) return "a table of the substations has another type";
+  const size_t buses = size[0], elements = size[1], units = size[2], branches = size[4] / 24, shunts = size[6] / 4;
+  if (buses < 1 || buses > 1u << 22 || size[3] != 1 || size[4] != 24 * branches || size[5] != 4 * branches ||
+      size[6] != 4 * shunts || size[7] != 4 * buses || size[8] != 2 * buses || elements < 2 * branches + units + shunts)
+    return "the tables of the substations do not belong together";
+  sub = {int(buses), int(branches), int(units), int(shunts), int(elements), whole[3][0], 0, whole[0], whole[1], whole[2],
+         real[0], real[1], real[2], real[3], real[4]};
+  std::vector<bool> seen(buses);
+  for (size_t i = 0; i < buses; i++) {
+    if (sub.order[i] < 0 || size_t(sub.order[i]) >= buses || seen[sub.order[i]]) return "the order of the buses is no order";
+    seen[sub.order[i]] = true;
+  }
+  for (size_t e = 0; e < elements; e++)
+    if (sub.at[e] < 0 || size_t(sub.at[e]) >= buses) return "the bus of an element is out of range";
+  if (sub.slack < 0 || size_t(sub.slack) >= buses) return "the bus of the reference is out of range";
+  const size_t fill = most_fill(sub);
+  if (fill > 1u << 30) return "the factors are too large";
+  sub.most_fill = int(fill);
+  constexpr ffi::DataType type = sizeof(Real) == 4 ? ffi::F32 : ffi::F64;
+  const size_t *count = size + BUSBAR_TABLES;
+  in = {int64_t(batch), operand<ffi::S8>(args, BUSBAR_TABLES, size[BUSBAR_TABLES]),
+        operand<type>(args, BUSBAR_TABLES + 1, size[BUSBAR_TABLES + 1]),
+        operand<type>(args, BUSBAR_TABLES + 2, size[BUSBAR_TABLES + 2]),
+        operand<type>(args, BUSBAR_TABLES + 3, size[BUSBAR_TABLES + 3]), false};
+  if (count[0] != batch * elements || count[1] != 2 * batch * buses || count[2] != count[1] ||
+      (count[3] && count[3] != batch * buses))
+    return "the numbers of a batch do not belong to the substations";
+  if (!count[3]) in.v_set = nullptr;
+  return nullptr;
+}
+
+template <class Real>
+ffi::Error split(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets, int64_t batch, double tol,
+                 int64_t newton_steps, bool dc) {
+  constexpr ffi::DataType type = sizeof(Real) == 4 ? ffi::F32 : ffi::F64;
+  Substations sub;
+  Split<Real> in;
+  if (const char *wrong = read(args, sub, in, batch)) return refused(wrong);
+  in.dc = dc;
+  const size_t nodes = 2 * batch * sub.buses;
+  SplitState<Real> out{};
+  out.e_re = result<type>(rets, 0, nodes), out.e_im = result<type>(rets, 1, nodes);
+  out.p = result<type>(rets, 2, nodes), out.q = result<type>(rets, 3, nodes);
+  out.in_use = result<ffi::PRED>(rets, 4, nodes);
+  out.solution.residual = result<type>(rets, 5, batch), out.solution.steps = result<ffi::S32>(rets, 6, batch);
+  out.solution.status = result<ffi::S32>(rets, 7, batch);
+  bool fits = out.e_re && out.e_im && out.p && out.q && out.in_use && out.solution.residual && out.solution.steps &&
+              out.solution.status;
+  if (rets.size() > 8)
+    for (size_t k = 0; k < 6; k++) fits &= (out.ends[k] = result<type>(rets, 8 + k, batch * sub.branches)) != nullptr;
+  if (!fits) return refused("a result has another shape");
+  const Limits limits{tol, 0, int(newton_steps)};
+  return in_parallel(pool, batch, kernels()[0]->split_bytes(sub), [=](int64_t first, int64_t last, void *work) {
+    solvers(Real()).split(sub, in, out, limits, first, last, work);
+  });
+}
+
+template <class Real>
+ffi::Error split_linear(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets, int64_t batch,
+                        bool transposed) {
+  constexpr ffi::DataType type = sizeof(Real) == 4 ? ffi::F32 : ffi::F64;
+  Substations sub;
+  Split<Real> in;
+  if (const char *wrong = read(args, sub, in, batch)) return refused(wrong);
+  const size_t nodes = 2 * batch * sub.buses;
+  size_t size;
+  struct { const Real *at[4]; } given = {{in.p, in.q, nullptr, nullptr}};  // the deviation stands where injections do
+  for (size_t k = 2; k < 4; k++) {
+    given.at[k] = operand<type>(args, BUSBAR_TABLES + 2 + k, size);
+    if (size != nodes) return refused("a right side has another shape");
+  }
+  struct { Real *at[2]; } x = {{result<type>(rets, 0, nodes), result<type>(rets, 1, nodes)}};
+  if (!x.at[0] || !x.at[1]) return refused("a result has another shape");
+  return in_parallel(pool, batch, kernels()[0]->split_bytes(sub), [=](int64_t first, int64_t last, void *work) {
+    solvers(Real()).split_linear(sub, in, given.at, x.at, transposed, first, last, work);
+  });
 }
 
 }  // namespace
@@ -270,3 +379,7 @@ HANDLER(powerzoo_rest64, powerzoo::rest<double>, BATCH);
 HANDLER(powerzoo_linear32, powerzoo::linear<float>, BATCH.Attr<bool>("transposed"));
 HANDLER(powerzoo_linear64, powerzoo::linear<double>, BATCH.Attr<bool>("transposed"));
 HANDLER(powerzoo_factor, powerzoo::factor, ffi::Ffi::Bind().RemainingArgs().RemainingRets());
+HANDLER(powerzoo_split32, powerzoo::split<float>, ROUNDS.Attr<bool>("dc"));
+HANDLER(powerzoo_split64, powerzoo::split<double>, ROUNDS.Attr<bool>("dc"));
+HANDLER(powerzoo_split_linear32, powerzoo::split_linear<float>, BATCH.Attr<bool>("transposed"));
+HANDLER(powerzoo_split_linear64, powerzoo::split_linear<double>, BATCH.Attr<bool>("transposed"));

@@ -152,9 +152,9 @@ INLINE P *cut(char *&rest, size_t count) {
 
 // With `work` null only the size is counted.
 template <class T>
-static size_t lay_out(const Network &net, Tile<T> &t, char *work) {
+static size_t lay_out(size_t n, size_t cells, size_t lower, size_t upper, Tile<T> &t, char *work) {
   typedef typename T::scalar scalar;
-  const size_t w = width<T>(), n = net.n, cells = net.y_row[n], lower = net.l_row[n], upper = net.u_row[n];
+  const size_t w = width<T>();
   char *rest = work;
   t.v = cut<double>(rest, 2 * n * w), t.s = cut<double>(rest, 2 * n * w), t.now = cut<double>(rest, 2 * n * w);
   t.x = cut<scalar>(rest, 2 * n * w);
@@ -165,6 +165,10 @@ static size_t lay_out(const Network &net, Tile<T> &t, char *work) {
   t.diag = cut<scalar>(rest, 4 * n * w);
   t.at = cut<scalar *>(rest, n);
   return rest - work;
+}
+template <class T>
+static size_t lay_out(const Network &net, Tile<T> &t, char *work) {
+  return lay_out(net.n, net.y_row[net.n], net.l_row[net.n], net.u_row[net.n], t, work);
 }
 
 // ---- equations -----------------------------------------------------------------------------------------------------
@@ -887,6 +891,8 @@ static void factor(const Network &net, float *lower, float *upper, float *invers
   }
 }
 
+#include "busbars.h"
+
 static size_t work_bytes(const Network &net) {
   Tile<D> t;
   const size_t more = sizeof(int) * 2 * net.n + 3 * sizeof(double) * LANES * net.n;  // of power flows within limits
@@ -896,7 +902,8 @@ static size_t work_bytes(const Network &net) {
 }  // namespace
 
 extern const Kernel JOIN(kernel_, POWERZOO_VARIANT) = {
-    TEXT(POWERZOO_VARIANT), work_bytes, factor, {solve<float>, bounded<float>, rest<float>, linear<float>},
-    {solve<double>, bounded<double>, rest<double>, linear<double>}};
+    TEXT(POWERZOO_VARIANT), work_bytes, split_bytes, factor,
+    {solve<float>, bounded<float>, rest<float>, linear<float>, split<float>, split_linear<float>},
+    {solve<double>, bounded<double>, rest<double>, linear<double>, split<double>, split_linear<double>}};
 
 }  // namespace powerzoo

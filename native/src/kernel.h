@@ -14,7 +14,7 @@ namespace powerzoo {
 constexpr int LANES = 16;
 
 // Status codes of `powerzoo_jax.powerflow.Status`.
-enum Status : int32_t { CONVERGED = 0, OUT_OF_STEPS = 1, SINGULAR = 2, BAD_INPUT = 3 };
+enum Status : int32_t { CONVERGED = 0, OUT_OF_STEPS = 1, SINGULAR = 2, BAD_INPUT = 3, ISLANDED = 4 };
 
 // A network of n nodes in the order of elimination. Rows of matrices are given by the places where they begin and by
 // their columns, rising. A block has four numbers: d active / d angle, d active / d ln|V|, the same of reactive power.
@@ -67,6 +67,39 @@ struct Bounds {
   int32_t *at_limit, *rounds, *settled;      // the last two (batch)
 };
 
+// Buses with two busbars each, in the order of elimination. Elements: ends of branches, from and to; units; what only
+// injects; shunts.
+struct Substations {
+  int buses, branches, units, shunts, elements;
+  int slack;                                 // place of the bus with the reference
+  int most_fill;                             // blocks of L, or of U, where every busbar is joined with all that it may be
+  const int32_t *order;                      // (buses) place of a bus in the case
+  const int32_t *at;                         // (elements) place of its bus
+  const int32_t *unit_holds;                 // (units) 1 where it holds the magnitude of its busbar
+  const double *branch;                      // (branches, 12) as in Network
+  const double *dc;                          // (branches, 2) 1 / (x ratio), the same times the phase shift [pu]
+  const double *shunt;                       // (shunts, 2) [pu]
+  const double *v_base, *v_set;              // (buses, 2), (buses), in case order [pu]
+};
+
+// Numbers of a batch, lanes first: busbar of every element (0: out), injections by node (busbar, bus) in case order.
+template <class Real>
+struct Split {
+  int64_t batch;
+  const int8_t *topology;                    // (batch, elements)
+  const Real *p, *q;                         // (batch, 2, buses)
+  const Real *v_set;                         // (batch, buses), null: that of the substations
+  bool dc;                                   // start from the angles of the DC power flow
+};
+
+template <class Real>
+struct SplitState {
+  Solution<Real> solution;                   // residual, steps and status of it
+  Real *e_re, *e_im, *p, *q;                 // (batch, 2, buses) deviation from the base voltage, injection
+  bool *in_use;                              // (batch, 2, buses)
+  Real *ends[6];                             // (batch, branches) P, Q from, P, Q to, series current; null: not asked for
+};
+
 // Functions of one variant on tiles first..last - 1 of 16 lanes; `work` is 64-byte aligned and has work_bytes(network) bytes.
 template <class Real>
 struct Solvers {
@@ -79,11 +112,16 @@ struct Solvers {
   // given: deviation e_re, e_im, right sides of active and reactive rows; x: angles, ln|V|; all (batch, n)
   void (*linear)(const Network &, const Given<Real> &, const Real *const *given, Real *const *x, bool transposed,
                  int64_t first, int64_t last, void *work);
+  void (*split)(const Substations &, const Split<Real> &, const SplitState<Real> &, Limits, int64_t first, int64_t last,
+                void *work);
+  void (*split_linear)(const Substations &, const Split<Real> &, const Real *const *given, Real *const *x, bool transposed,
+                       int64_t first, int64_t last, void *work);
 };
 
 struct Kernel {
   const char *name;
   size_t (*work_bytes)(const Network &);
+  size_t (*split_bytes)(const Substations &);
   void (*factor)(const Network &, float *lower, float *upper, float *inverse, void *work);
   Solvers<float> of_floats;
   Solvers<double> of_doubles;

@@ -81,27 +81,28 @@ def prepare_native(library: Library, case: Case, v: np.ndarray) -> NativeFactors
     ends = [(a, b, at.get((a, b), nowhere), at.get((b, a), nowhere)) for a, b in pairs]
     tables = (order, unknown, *cells, below.indptr, below.indices, *above, np.reshape(ends, (-1, 4)))
     off = np.asarray(y[rows, cells.column]).ravel() if len(rows) else np.zeros(0, complex)
-    numbers = (off, y.diagonal(), v[order], _branches(case, usable))
+    numbers = (off, y.diagonal(), v[order], branch_parameters(case, usable))
     whole = tuple(jnp.asarray(np.asarray(x, np.int32)) for x in tables)
-    words = tuple(jnp.asarray(_words(x)) for x in numbers)
+    coded = tuple(jnp.asarray(words(x)) for x in numbers)
     shapes = tuple(jax.ShapeDtypeStruct((k, 4), FLOAT) for k in (len(below.indices), len(above.column), n))
     call = jax.ffi.ffi_call(library.target("factor"), shapes)
     empty = tuple(np.zeros(s.shape, FLOAT) for s in shapes)
     with jax.default_device(jax.devices("cpu")[0]):
-        parts = jax.jit(lambda *given: call(*given))(*whole, *words, *empty)
-    return NativeFactors(tables=whole, numbers=words, parts=tuple(parts), version=library.version)
+        parts = jax.jit(lambda *given: call(*given))(*whole, *coded, *empty)
+    return NativeFactors(tables=whole, numbers=coded, parts=tuple(parts), version=library.version)
 
 
-def _words(x: np.ndarray) -> np.ndarray:
+def words(x: np.ndarray) -> np.ndarray:
     """Doubles as pairs of 32-bit words; a complex number is two doubles."""
     real = np.ascontiguousarray(x).view(float) if np.iscomplexobj(x) else np.ascontiguousarray(x, float)
     return real.reshape(-1).view(np.uint32)
 
 
-def _branches(case: Case, usable: np.ndarray) -> np.ndarray:
+def branch_parameters(case: Case, usable: np.ndarray, *, every: bool = False) -> np.ndarray:
     """Parameters of each branch (L, 6) complex: y_ff, y_ft, y_tf, y_tt, series admittance and 1 / ratio [pu].
 
-    Series admittance and ratio are 0 out of service, where no current flows; the others are those of the branch closed.
+    Series admittance and ratio are 0 out of service, where no current flows, but not where `every` branch may close;
+    the others are those of the branch closed.
     """
     b = case.branch
     z = b.r_pu + 1j * b.x_pu
@@ -109,7 +110,7 @@ def _branches(case: Case, usable: np.ndarray) -> np.ndarray:
     series = np.where(there, 1 / np.where(there, z, 1), 0)
     own = series + np.where(there, 0.5j * b.b_pu, 0)
     ratio = b.tap * np.exp(1j * np.deg2rad(b.shift_deg))
-    shown = np.where(b.in_service, [series, 1 / ratio], 0)
+    shown = np.where(b.in_service | every, [series, 1 / ratio], 0)
     return np.stack([own / b.tap**2, -series / np.conj(ratio), -series / ratio, own, *shown], 1)
 
 

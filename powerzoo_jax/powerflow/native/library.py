@@ -15,7 +15,8 @@ import jax
 from powerzoo_jax.base.errors import SettingsError
 
 SWITCH = "POWERZOO_JAX_NATIVE"
-HANDLERS = (*(f"{name}{width}" for name in ("solve", "bounded", "rest", "linear") for width in (32, 64)), "factor")
+WIDE = ("solve", "bounded", "rest", "linear", "split", "split_linear")
+HANDLERS = (*(f"{name}{width}" for name in WIDE for width in (32, 64)), "factor")
 INSTALL = "Install it by `pip install ./native` in a checkout, which takes a C++ compiler"
 
 

@@ -42,7 +42,7 @@ def solve_native(
     batch, dtype = given[0].shape[0], given[0].dtype
     inputs = _inputs(native, given, in_service, holds)
     steps = dict(chord_steps=np.int64(min(max_steps, CHORD_STEPS)), newton_steps=np.int64(NEWTON_STEPS))
-    solve = _call(native, "solve", dtype, _state(given[0]))
+    solve = call_kernel(native.version, "solve", dtype, _state(given[0]))
     found = solve(*inputs, batch=np.int64(batch), tol=float(tol), **steps)
     return _with_branches(native, inputs, found)
 
@@ -73,7 +73,7 @@ def solve_bounded(
     batch, m = p.shape[0], bus.shape[0]
     whole = jax.ShapeDtypeStruct((batch,), jnp.int32)
     results = (*_state(p), jax.ShapeDtypeStruct((batch, m), jnp.int32), whole, whole)
-    call = _call(native, "bounded", p.dtype, results)
+    call = call_kernel(native.version, "bounded", p.dtype, results)
     inputs = (*_inputs(native, given), bus, *bounds, rounds[None])
     *found, at_limit, count, settled = call(
         *inputs, batch=np.int64(batch), tol=TOL, newton_steps=np.int64(NEWTON_STEPS)
@@ -109,7 +109,7 @@ def _with_branches(native: NativeFactors, inputs: tuple[Array, ...], found: tupl
     same = jax.ShapeDtypeStruct(state[0].shape, dtype)
     flows = jax.ShapeDtypeStruct((batch, native.tables[-1].shape[0]), dtype)
     # doubles are corrected once more for the branches, floats have their remainder already
-    rest = _call(native, "rest", dtype, (*(same,) * (6 - len(state)), *(flows,) * 6))
+    rest = call_kernel(native.version, "rest", dtype, (*(same,) * (6 - len(state)), *(flows,) * 6))
     read = rest(*inputs, *state, status, batch=np.int64(batch))
     (d_re, d_im), (p_left, q_left, *ends) = (state[2:], read) if len(state) == 4 else (read[:2], read[2:])
     last = Polished(d_re, d_im, p_left, q_left, jnp.zeros(batch, dtype), Ends(*ends))
@@ -132,7 +132,7 @@ def linear_solver(native: NativeFactors) -> Callable[..., Array]:
     ) -> Array:
         del s, share, tol, own
         given = (*chord.outside(shared.layout, e), *chord.outside(shared.layout, right))
-        call = _call(native, "linear", e.dtype, (jax.ShapeDtypeStruct(given[0].shape, e.dtype),) * 2)
+        call = call_kernel(native.version, "linear", e.dtype, (jax.ShapeDtypeStruct(given[0].shape, e.dtype),) * 2)
         # injections do not enter the Jacobian at e
         inputs = (*_inputs(native, given[:2]), *given)
         return chord.inside(shared.layout, *call(*inputs, batch=np.int64(e.shape[2]), transposed=transpose))
@@ -140,12 +140,12 @@ def linear_solver(native: NativeFactors) -> Callable[..., Array]:
     return solve
 
 
-def _call(native: NativeFactors, name: str, dtype: Any, results: tuple[Any, ...]) -> Callable[..., Any]:
+def call_kernel(version: str, name: str, dtype: Any, results: tuple[Any, ...]) -> Callable[..., Any]:
     """A handler of the library that made the factors; SolverError where another one is installed, or none."""
     library = find_library()
-    if library is None or library.version != native.version:
+    if library is None or library.version != version:
         raise SolverError(
-            f"The factors were made by version {native.version} of the compiled kernel, "
+            f"The factors were made by version {version} of the compiled kernel, "
             f"{'which is not in use' if library is None else f'in use is {library.version}'}. Prepare them again."
         )
     width = "32" if dtype == FLOAT else "64"

@@ -1,0 +1,361 @@
+"""Substations with two busbars: which elements there are, where an assignment puts them, and what flows from there.
+
+Node s is busbar 1 of bus s, node S + s its busbar 2. Elements stand in the order of `ElementCounts`; an assignment has
+a busbar for each: 1, 2, or 0 for out. Both nodes of a bus have its base voltage Vb, so V = Vb (1 + e), and a current
+
+    i = i_base (1 + e_to) + slope (e_from - e_to)
+
+keeps its digits in float32 wherever the ends of a branch stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from powerzoo_jax.base import struct
+from powerzoo_jax.base.errors import CaseError, SolverError, listing
+from powerzoo_jax.base.host import on_host
+from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.ranges import FINITE, WHOLE, Range, axes, checks_ranges
+from powerzoo_jax.base.solver_mode import AUTO, NATIVE, check_mode
+from powerzoo_jax.cases import Case, assert_valid
+from powerzoo_jax.cases.case import PV
+from powerzoo_jax.cases.topology import branch_positions, live_buses
+from powerzoo_jax.powerflow.feeder.factors import nominal_injection
+from powerzoo_jax.powerflow.meshed.base_case import refuse_busbars, solve_base, voltage_setpoints
+from powerzoo_jax.powerflow.native.busbars import NativeBusbars, prepare_busbars
+from powerzoo_jax.powerflow.native.library import INSTALL, describe, find_library
+
+BUSBAR = Range(0, 2)  # 0: out
+
+
+class ElementCounts(NamedTuple):
+    """Numbers of elements, in their order: from ends and to ends of the branches, then the rest."""
+
+    branches: int
+    units: int
+    plants: int
+    loads: int
+    storages: int
+    shunts: int
+
+    @property
+    def total(self) -> int:
+        return self.branches + sum(self)
+
+
+@struct.dataclass(kw_only=True)
+class TopologyNetwork:
+    """Prepared data of S substations and E elements for `solve_topology`. Share it between lanes.
+
+    bus:       (E,)    int32  position of the bus of each element
+    base:      (E,)    int8   assignment of the case: all that is in service on busbar 1
+    at_bus:    (S, K)  int32  elements of each bus; padding is E
+    holds:     (G,)    bool   units that hold the magnitude of their busbar: those at PV and reference buses
+    refers:    (G,)    bool   units of the reference bus
+    v_base:    (S, 2)  [pu]   base voltage            v_set: (S,) [pu] magnitude that units of a bus hold
+    i_base, slope: (L, 2) [pu] series current at the base voltage, and y Vb_from / a
+    ratio:     (L, 2)  [-]    1 / a
+    half_charging, r: (L,) [pu]
+    shunt:     (H, 2)  [pu]   g, b
+    slack:     ()      int32  position of the reference bus
+    counts:    static, numbers of elements of every kind
+    native:    operands of the compiled kernel, None where the JAX form solves
+    """
+
+    AXES: ClassVar = {"E": "n_element", "S": "n_bus", "N": "n_node"}
+    bus: Array
+    base: Array
+    at_bus: Array
+    holds: Array
+    refers: Array
+    v_base: Array
+    v_set: Array
+    i_base: Array
+    slope: Array
+    ratio: Array
+    half_charging: Array
+    r: Array
+    shunt: Array
+    slack: Array
+    counts: ElementCounts = struct.field(pytree_node=False)
+    native: NativeBusbars | None = None
+
+    @property
+    def n_bus(self) -> int:
+        return self.v_set.shape[-1]
+
+    @property
+    def n_node(self) -> int:
+        return 2 * self.n_bus
+
+    @property
+    def n_element(self) -> int:
+        return self.bus.shape[-1]
+
+
+@on_host
+@checks_ranges("prepare_topology")
+def prepare_topology(
+    case: Case,
+    *,
+    plants: Sequence[int] = (),
+    storages: Sequence[int] = (),
+    dtype: Any = None,
+    solver: str = AUTO,
+) -> TopologyNetwork:
+    """Substations of a case for `solve_topology`: every bus may be split into two busbars.
+
+    plants, storages: ids of the buses of further elements, which only inject
+    dtype:            float32 (None) or float64
+    solver:           "native" is the compiled kernel alone, "adaptive" and "fixed" the JAX form, "auto" what there is
+
+    A branch or unit out of service in the case, and what stands at a bus without supply, is out in the base assignment.
+    Raises CaseError for an invalid case or a bus that it has not, SolverError for several reference buses, for branches
+    with |z| below 1e-6 pu (float32) or 1e-7 pu (float64) and for "native" without the kernel, BaseLoadError when the
+    base load has no solution.
+    """
+    dtype = resolve_dtype(dtype)
+    check_mode(solver, NATIVE)
+    assert_valid(case)
+    refuse_busbars(case, dtype)
+    if len(case.slack_bus) != 1:
+        ids = listing(case.bus.id[case.slack_bus])
+        raise SolverError(f"{case.name} has the reference buses {ids}; the solver takes one. Give the others kind 2.")
+    v = solve_base(case, nominal_injection(case), voltage_setpoints(case))
+    counts, bus = _elements(case, plants, storages)
+    live, on, slack = live_buses(case), np.ones(counts.total, bool), int(case.slack_bus[0])
+    on[: counts.branches] = on[counts.branches : 2 * counts.branches] = case.branch.in_service
+    on[2 * counts.branches :][: counts.units] = case.unit.in_service
+    f, t = branch_positions(case)
+    cut = ~(live[f] & live[t])
+    on &= live[bus] & ~np.concatenate([cut, cut, np.zeros(counts.total - 2 * counts.branches, bool)])
+    of_units = bus[2 * counts.branches :][: counts.units]
+    holds = (case.bus.kind[of_units] == PV) | (of_units == slack)
+    v_set = np.ones(case.n_bus)
+    # the first unit in service of a bus has the last word, then the first of those out of service
+    for running in (False, True):
+        rows = np.flatnonzero(case.unit.in_service == running)[::-1]
+        v_set[of_units[rows]] = case.unit.v_set_pu[rows]
+    v_set[slack] = abs(v[slack])
+    shunted = np.flatnonzero((case.bus.gs_mw != 0) | (case.bus.bs_mvar != 0))
+    shunt = np.stack([case.bus.gs_mw[shunted], case.bus.bs_mvar[shunted]], 1) / case.base_mva
+    library = find_library() if solver == NATIVE or (solver == AUTO and jax.default_backend() == "cpu") else None
+    if library is None and solver == NATIVE:
+        raise SolverError(f'solver="native": {describe()}. {INSTALL}.')
+    native = None if library is None else prepare_busbars(library, case, bus, holds, shunt, v, v_set)
+    b = case.branch
+    series, ratio = 1 / (b.r_pu + 1j * b.x_pu), np.exp(-1j * np.deg2rad(b.shift_deg)) / b.tap
+    real = dict(v_set=v_set, shunt=shunt, half_charging=0.5 * b.b_pu, r=b.r_pu)
+    pairs = dict(v_base=v, i_base=series * (ratio * v[f] - v[t]), slope=series * ratio * v[f], ratio=ratio)
+    numbers = real | {name: np.stack([x.real, x.imag], 1) for name, x in pairs.items()}
+    with jax.enable_x64(True):
+        return TopologyNetwork(
+            bus=jnp.asarray(bus, jnp.int32),
+            base=jnp.asarray(on, jnp.int8),
+            at_bus=jnp.asarray(_rows_of(bus, case.n_bus), jnp.int32),
+            holds=jnp.asarray(holds),
+            refers=jnp.asarray(of_units == slack),
+            slack=jnp.asarray(slack, jnp.int32),
+            counts=counts,
+            native=native,
+            **{name: jnp.asarray(x, dtype) for name, x in numbers.items()},
+        )
+
+
+def _elements(case: Case, plants: Sequence[int], storages: Sequence[int]) -> tuple[ElementCounts, np.ndarray]:
+    """Numbers of the elements, and the position of the bus of each."""
+    extra = []
+    for kind, ids in (("plants", plants), ("storages", storages)):
+        at = case.positions(np.asarray(ids, np.int64))
+        if np.any(at < 0):
+            missing = listing(np.asarray(ids)[at < 0])
+            raise CaseError(f"{case.name}: {kind} name the unknown buses {missing}. Give ids of its bus table.")
+        extra.append(at)
+    shunted = np.flatnonzero((case.bus.gs_mw != 0) | (case.bus.bs_mvar != 0))
+    of_units, of_loads = case.positions(case.unit.bus_id), case.positions(case.load.bus_id)
+    parts = (*branch_positions(case), of_units, extra[0], of_loads, extra[1], shunted)
+    return ElementCounts(*(len(x) for x in parts[1:])), np.concatenate(parts)
+
+
+def _rows_of(bus: np.ndarray, n_bus: int) -> np.ndarray:
+    """Elements of every bus (S, K), padded with their number."""
+    found: list[list[int]] = [[] for _ in range(n_bus)]
+    for element, at in enumerate(bus.tolist()):
+        found[at].append(element)
+    width = max(map(len, found))
+    return np.array([x + [len(bus)] * (width - len(x)) for x in found])
+
+
+class Placed(NamedTuple):
+    """Where the elements of one assignment stand.
+
+    f, t:            (L,)   int32  nodes of the ends        on:       (L,) bool  branches in service
+    shunt, shunt_on: (H,)   int32 node, bool
+    busbar:          (E,)   int8   busbar of each element, 0 also at both ends of a branch with one end out
+    in_use, holds:   (2S,)  bool   nodes where something stands, and those that hold their magnitude
+    slack:           ()     int32  node of the reference
+    connected:       ()     bool   whether every node in use is reached from there
+    """
+
+    f: Array
+    t: Array
+    on: Array
+    shunt: Array
+    shunt_on: Array
+    busbar: Array
+    in_use: Array
+    holds: Array
+    slack: Array
+    connected: Array
+
+
+def place(network: TopologyNetwork, topology: Array) -> Placed:
+    """Nodes of the elements of one assignment (E,), and which of them hold together."""
+    counts, s = network.counts, network.n_bus
+    lines, units = counts.branches, counts.units
+    on = (topology[:lines] > 0) & (topology[lines : 2 * lines] > 0)
+    busbar = topology.at[: 2 * lines].multiply(jnp.concatenate([on, on]).astype(topology.dtype))
+    node = network.bus + jnp.where(busbar == 2, s, 0)
+    is_unit = jnp.zeros(network.n_element, bool).at[2 * lines : 2 * lines + units]
+    in_use = _any_at(network, busbar, jnp.ones(network.n_element, bool))
+    holds = _any_at(network, busbar, is_unit.set(network.holds))
+    slack, held = reference(network, busbar)
+    own = (jnp.arange(2 * s) == slack) & held
+    in_use, holds = in_use | own, holds | own
+    f, t = node[:lines], node[lines : 2 * lines]
+    shunts = slice(network.n_element - counts.shunts, None)
+    reached = _reached(network, f, t, on, busbar, own)
+    return Placed(
+        f=f,
+        t=t,
+        on=on,
+        shunt=node[shunts],
+        shunt_on=busbar[shunts] > 0,
+        busbar=busbar,
+        in_use=in_use,
+        holds=holds,
+        slack=slack,
+        connected=held & ~jnp.any(in_use & ~reached),
+    )
+
+
+def reference(network: TopologyNetwork, busbar: Array) -> tuple[Array, Array]:
+    """Node of the first unit in service of the reference bus, busbar 1 where it has no unit, and whether one holds."""
+    units = busbar[2 * network.counts.branches :][: network.counts.units]
+    running = network.refers & (units > 0)
+    first = jnp.argmax(running) if network.counts.units else 0
+    there = jnp.any(running)
+    second = there & (units[first] == 2) if network.counts.units else there
+    slack = network.slack + jnp.where(second, network.n_bus, 0)
+    return slack.astype(jnp.int32), there | ~jnp.any(network.refers)
+
+
+def _any_at(network: TopologyNetwork, busbar: Array, counted: Array) -> Array:
+    """Nodes (2S,) where one of the elements `counted` (E,) stands."""
+    on = jnp.concatenate([jnp.where(counted, busbar, 0), jnp.zeros(1, busbar.dtype)])[network.at_bus]
+    return jnp.concatenate([jnp.any(on == 1, 1), jnp.any(on == 2, 1)])
+
+
+def _reached(network: TopologyNetwork, f: Array, t: Array, on: Array, busbar: Array, own: Array) -> Array:
+    """Nodes (2S,) that branches in service connect with those of `own`: each round goes one branch further."""
+    rest = jnp.zeros(network.n_element - 2 * on.shape[0], bool)
+
+    def spread(reached: Array) -> Array:
+        either = on & (reached[f] | reached[t])
+        return reached | _any_at(network, busbar, jnp.concatenate([either, either, rest]))
+
+    def further(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        reached = spread(state[0])
+        return reached, jnp.any(reached != state[0])
+
+    def until_done(own: Array) -> Array:
+        return lax.while_loop(lambda state: state[1], further, (own, jnp.asarray(True)))[0]
+
+    def every_round(own: Array) -> Array:
+        return lax.fori_loop(0, 2 * network.n_bus, lambda _, reached: spread(reached), own)
+
+    return lax.platform_dependent(own, cpu=until_done, default=every_round)
+
+
+@checks_ranges("node_injection")
+def node_injection(
+    network: TopologyNetwork,
+    topology: Annotated[Array, BUSBAR, axes("E", kind=WHOLE)],
+    p_pu: Annotated[Array, FINITE, axes("E", told=True)],
+    q_pu: Annotated[Array, FINITE, axes("E", told=True)],
+) -> tuple[Array, Array]:
+    """Injections by node (2S,) each, of injections by element (E,) [pu] on their busbars; those of branches are 0.
+
+    network:  from `prepare_topology`       topology: (E,) int8 busbar of every element
+    """
+    found = sum_at(network, topology, jnp.stack([p_pu, q_pu], 1))
+    return found[:, 0], found[:, 1]
+
+
+def sum_at(network: TopologyNetwork, busbar: Array, values: Array) -> Array:
+    """Sums (2S, 2) at the nodes of values (E, 2) of their elements."""
+    mine = jnp.concatenate([busbar, jnp.zeros(1, busbar.dtype)])[network.at_bus][:, :, None]
+    values = jnp.concatenate([values, jnp.zeros((1, 2), values.dtype)])[network.at_bus]
+    return jnp.concatenate([jnp.sum(jnp.where(mine == busbar_, values, 0), 1) for busbar_ in (1, 2)])
+
+
+class Flows(NamedTuple):
+    """Powers entering both ends of every branch and series currents, (L, 2) each [pu]; 0 out of service."""
+
+    s_from: Array
+    s_to: Array
+    current: Array
+
+
+def flows(network: TopologyNetwork, placed: Placed, e: Array) -> Flows:
+    """Branch flows at deviations e (2S, 2) from the base voltages."""
+    lines = network.counts.branches
+    a, b = network.bus[:lines], network.bus[lines : 2 * lines]
+    e_f, e_t = e[placed.f], e[placed.t]
+    w_f, w_t = _near_one(e_f), _near_one(e_t)
+    i = complex_product(network.i_base, w_t) + complex_product(network.slope, e_f - e_t)
+    u, v = (
+        complex_product(network.ratio, complex_product(network.v_base[a], w_f)),
+        complex_product(network.v_base[b], w_t),
+    )
+    s_f = _times_conj(u, i) - _charging(network.half_charging, u)
+    s_t = -_times_conj(v, i) - _charging(network.half_charging, v)
+    return Flows(*(jnp.where(placed.on[:, None], x, 0) for x in (s_f, s_t, i)))
+
+
+def injections(network: TopologyNetwork, placed: Placed, e: Array) -> Array:
+    """Injections (2S, 2) [pu] that the nodes take at deviations e (2S, 2): what flows into branches and shunts."""
+    found, counts = flows(network, placed, e), network.counts
+    held = network.v_base[network.bus[network.n_element - counts.shunts :]]
+    square = jnp.sum(jnp.square(complex_product(held, _near_one(e[placed.shunt]))), 1, keepdims=True)
+    consumed = network.shunt * square * jnp.asarray([1, -1], e.dtype)
+    others = jnp.zeros((network.n_element - 2 * counts.branches - counts.shunts, 2), e.dtype)
+    return sum_at(network, placed.busbar, jnp.concatenate([found.s_from, found.s_to, others, consumed]))
+
+
+def _near_one(e: Array) -> Array:
+    return e + jnp.asarray([1, 0], e.dtype)
+
+
+def complex_product(x: Array, y: Array) -> Array:
+    """Product of complex numbers (.., 2)."""
+    a, b, c, d = x[..., 0], x[..., 1], y[..., 0], y[..., 1]
+    return jnp.stack([a * c - b * d, a * d + b * c], -1)
+
+
+def _times_conj(x: Array, y: Array) -> Array:
+    """x conj(y) of complex numbers (.., 2)."""
+    return complex_product(x, y * jnp.asarray([1, -1], y.dtype))
+
+
+def _charging(half: Array, v: Array) -> Array:
+    """Power (L, 2) that half the charging of a branch injects at voltage v (L, 2)."""
+    injected = half * jnp.sum(jnp.square(v), 1)
+    return jnp.stack([jnp.zeros_like(injected), injected], 1)
