@@ -1,5 +1,8 @@
 """Power flow: `prepare` once on the host, `solve` on the device, batched, with a status and a proof."""
 
+from powerzoo_jax.powerflow.busbars.configurations import Configurations as Configurations
+from powerzoo_jax.powerflow.busbars.configurations import action_names as action_names
+from powerzoo_jax.powerflow.busbars.configurations import configurations as configurations
 from powerzoo_jax.powerflow.check import Violation as Violation
 from powerzoo_jax.powerflow.check import check_feeder as check_feeder
 from powerzoo_jax.powerflow.check import check_meshed as check_meshed

@@ -25,6 +25,7 @@ HOST = {
     *("prepare_meshed", "prepare_outages", "prepare_reactive", "prepare_regulators", "prepare_secure_dc_opf"),
     *("prepare_switching", "prepare_threephase", "nominal_injection", "nominal_phase_load", "scheduled_injection"),
     *("slack_share", "pad_dc", "pad_injections", "stack_meshed", "check_feeder", "check_meshed", "diagnose", "explain"),
+    *("action_names", "configurations"),
     *("binding_rows", "case_offers", "make_cost_segments", "commitment_rules", "table_rules"),
     *("dual_bound", "infeasibility", "simplify_feeder"),
 }

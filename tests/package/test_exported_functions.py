@@ -35,7 +35,7 @@ NO_NUMBERS = {
     "a case": {
         *("assert_valid", "assert_valid_feeder", "validate", "validate_threephase", "isolate_unsupplied"),
         *("commitment_table", "case_offers", "nominal_injection", "nominal_phase_load", "scheduled_injection"),
-        *("prepare_reactive", "prepare_regulators", "to_matpower", "to_pandapower"),
+        *("action_names", "prepare_reactive", "prepare_regulators", "to_matpower", "to_pandapower"),
     },
     "a result of a solver, a prepared record, or several": {"explain", "split_prices", "stack_meshed", "stacked"},
     "a file, a net or a name": {
@@ -203,6 +203,16 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     # powerflow
     "check_feeder": lambda: dict(case=feeder(), p_pu=full(3, 0.0), q_pu=full(3, 0.0), result=flat_feeder()),
     "check_meshed": lambda: dict(case=grid(), p_pu=full(5, 0.0), q_pu=full(5, 0.0), result=flat_meshed()),
+    "configurations": lambda: dict(
+        case=load_case("case14"),
+        plants=[3, 13],
+        storages=[9, 9],
+        most=3,
+        least_lines=2,
+        least_elements=2,
+        buses=[4, 5],
+        given=[(5, [26, 24])],
+    ),
     "diagnose": lambda: dict(case=feeder(), result=flat_feeder(), p_pu=full(3, 0.0), q_pu=full(3, 0.0)),
     "is_radial": lambda: dict(loops=pf.prepare_loops(grid()), opened=np.array([0, -1], np.int32)),
     "legality": lambda: dict(loops=pf.prepare_loops(grid()), opened=np.array([0, -1], np.int32)),
