@@ -17,39 +17,11 @@ from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.ranges import WHOLE, Count, Label, axes, checks_ranges
 from powerzoo_jax.cases.case import Case, islands
 from powerzoo_jax.cases.topology import branch_positions, live_buses
+from powerzoo_jax.powerflow.busbars.network import ElementCounts, list_elements
 
-KINDS = ("from end", "to end", "unit", "plant", "load", "storage", "shunt")
-TO_END, UNIT, SHUNT = 1, 2, 6
+NOUNS = ("unit", "plant", "load", "storage", "shunt")  # beside branch ends, in the order of a topology
+SHUNT = NOUNS.index("shunt")
 MOST_ROWS = 2**20  # of one substation: beyond it nobody looks at every assignment
-
-
-class Elements(NamedTuple):
-    """Elements of the substations of a case, in the order of a topology.
-
-    From ends and to ends of the branches, units, plants, loads, storages, shunts (one at every bus that has any).
-
-    kind:  (E,)  int64  position in KINDS      bus:  (E,)  int64  bus position
-    on:    (E,)  bool   in service in the case
-    """
-
-    kind: np.ndarray
-    bus: np.ndarray
-    on: np.ndarray
-
-
-def list_elements(case: Case, plants: Sequence[int] = (), storages: Sequence[int] = ()) -> Elements:
-    """Elements of a case with plants and storages at bus ids; raises CaseError naming an id that is no bus."""
-    ids = [np.asarray(part, np.int64) for part in (case.unit.bus_id, plants, case.load.bus_id, storages)]
-    shunts = np.flatnonzero((case.bus.gs_mw != 0) | (case.bus.bs_mvar != 0))
-    groups = [*branch_positions(case), *map(case.positions, ids), shunts]
-    for kind, part, found in zip(KINDS[UNIT:], ids, groups[UNIT:], strict=False):
-        if np.any(found < 0):
-            raise CaseError(f"{case.name} has no bus {listing(part[found < 0])} for a {kind}. Give ids of its buses.")
-    kind_of = np.repeat(np.arange(len(KINDS)), [len(group) for group in groups])
-    on = np.ones(len(kind_of), np.bool_)
-    on[: 2 * case.n_branch] = np.tile(case.branch.in_service, 2)
-    on[kind_of == UNIT] = case.unit.in_service
-    return Elements(kind_of, np.concatenate(groups), on)
 
 
 @struct.dataclass(kw_only=True)
@@ -59,22 +31,20 @@ class Configurations:
     substation:  (M,)    int32  bus position whose elements the row places
     topology:    (M, E)  int8   busbar of every element, 1 or 2; 1 at other substations, 0 out of service
     bus:         (E,)    int32  bus position of every element
-    kind:        (E,)    int8   from end, to end, unit, plant, load, storage or shunt, numbered from 0
-    n_branch:    a topology begins with as many from ends and as many to ends
+    counts:      static, numbers of elements of every kind
     """
 
     substation: Array
     topology: Array
     bus: Array
-    kind: Array
-    n_branch: int = struct.field(pytree_node=False)
+    counts: ElementCounts = struct.field(pytree_node=False)
 
     AXES: ClassVar = {"M": "substation", "E": "bus"}
 
     @property
     def n_action(self) -> int:
         """Single actions: nothing, the toggle of each branch, each configuration."""
-        return 1 + self.n_branch + len(self.substation)
+        return 1 + self.counts.branches + self.substation.shape[-1]
 
 
 class _Substation(NamedTuple):
@@ -134,7 +104,8 @@ def configurations(
     Raises CaseError naming an id that is no bus, or a bus with more than 2^20 assignments; of `given` the configuration
     and its foreign element, or the busbar with too few branch ends or elements, or that it cuts the grid.
     """
-    elements = list_elements(case, plants, storages)
+    counts, bus_of, on = list_elements(case, plants, storages)
+    movable = np.where(on & (_kinds(counts) < SHUNT), bus_of, -1)
     labels = [bus for bus, _ in given] if given is not None else case.bus.id if buses is None else buses
     at = case.positions(np.asarray(labels, np.int64))
     if np.any(at < 0):
@@ -143,28 +114,32 @@ def configurations(
     if given is None:
         at = np.unique(at[live_buses(case)[at]])
         for bus in at.tolist():
-            station = _substation(case, elements, bus)
+            station = _substation(movable, bus, case.n_branch)
             found.append((station.element, _every(case, station, most, least_lines, least_elements)))
     else:
         for bus, (_, moved) in zip(at.tolist(), given, strict=True):
-            station = _substation(case, elements, bus)
+            station = _substation(movable, bus, case.n_branch)
             found.append((station.element, _own(case, station, moved, least_lines, least_elements)))
     count = [len(rows) for _, rows in found]
-    topology = np.tile(elements.on.astype(np.int8), (sum(count), 1))
+    topology = np.tile(on.astype(np.int8), (sum(count), 1))
     for start, (element, rows) in zip(np.cumsum([0, *count]), found, strict=False):
         topology[start : start + len(rows), element] += rows
     return Configurations(
         substation=jnp.asarray(np.repeat(at, count), jnp.int32),
         topology=jnp.asarray(topology),
-        bus=jnp.asarray(elements.bus, jnp.int32),
-        kind=jnp.asarray(elements.kind, jnp.int8),
-        n_branch=case.n_branch,
+        bus=jnp.asarray(bus_of, jnp.int32),
+        counts=counts,
     )
 
 
-def _substation(case: Case, elements: Elements, bus: int) -> _Substation:
-    element = np.flatnonzero((elements.bus == bus) & elements.on & (elements.kind != SHUNT))
-    return _Substation(bus, element, np.where(elements.kind[element] <= TO_END, element % max(case.n_branch, 1), -1))
+def _kinds(counts: ElementCounts) -> np.ndarray:
+    """Kind of every element (E,), by position in NOUNS; -1 for branch ends."""
+    return np.repeat(np.arange(-1, len(NOUNS)), [2 * counts.branches, *counts[1:]])
+
+
+def _substation(movable: np.ndarray, bus: int, n_branch: int) -> _Substation:
+    element = np.flatnonzero(movable == bus)
+    return _Substation(bus, element, np.where(element < 2 * n_branch, element % max(n_branch, 1), -1))
 
 
 def _joined(case: Case, station: _Substation, rows: np.ndarray) -> np.ndarray:
@@ -237,7 +212,7 @@ def action_names(case: Case, found: Configurations) -> list[str]:
     line, on = _line_names(case), case.branch.in_service
     toggles = [f"{'open' if on[k] else 'close'} line {line[k]}" for k in range(case.n_branch)]
     settings = []
-    kind, at = np.asarray(found.kind), np.asarray(found.bus)
+    kind, at = _kinds(found.counts), np.asarray(found.bus)
     for bus, row in zip(found.substation.tolist(), np.asarray(found.topology), strict=True):
         moved = _words(kind, at, line, np.flatnonzero(row == 2))
         label = case.bus.id[bus]
@@ -259,12 +234,12 @@ def _line_names(case: Case) -> list[str]:
 def _words(kind: np.ndarray, bus: np.ndarray, line: Sequence[str], moved: np.ndarray) -> str:
     """Elements in words, branch ends first."""
     kinds = kind[moved]
-    ends = [line[k] for k in np.sort(moved[kinds <= TO_END] % max(len(line), 1))]
+    ends = [line[k] for k in np.sort(moved[kinds < 0] % max(len(line), 1))]
     parts = [f"line{'s' * (len(ends) > 1)} {', '.join(ends)}"] if ends else []
-    for k in range(UNIT, SHUNT + 1):
+    for k, noun in enumerate(NOUNS):
         here = moved[kinds == k]
         if len(here):
             there = np.flatnonzero((kind == k) & (bus == bus[here[0]])).tolist()
             numbers = ", ".join(str(there.index(e) + 1) for e in here)
-            parts.append(f"the {KINDS[k]}" if len(there) == 1 else f"{KINDS[k]} {numbers} of {len(there)}")
+            parts.append(f"the {noun}" if len(there) == 1 else f"{noun} {numbers} of {len(there)}")
     return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1] if parts else "")))

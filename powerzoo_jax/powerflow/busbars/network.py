@@ -129,13 +129,8 @@ def prepare_topology(
         ids = listing(case.bus.id[case.slack_bus])
         raise SolverError(f"{case.name} has the reference buses {ids}; the solver takes one. Give the others kind 2.")
     v = solve_base(case, nominal_injection(case), voltage_setpoints(case))
-    counts, bus = _elements(case, plants, storages)
-    live, on, slack = live_buses(case), np.ones(counts.total, bool), int(case.slack_bus[0])
-    on[: counts.branches] = on[counts.branches : 2 * counts.branches] = case.branch.in_service
-    on[2 * counts.branches :][: counts.units] = case.unit.in_service
-    f, t = branch_positions(case)
-    cut = ~(live[f] & live[t])
-    on &= live[bus] & ~np.concatenate([cut, cut, np.zeros(counts.total - 2 * counts.branches, bool)])
+    counts, bus, on = list_elements(case, plants, storages)
+    slack, (f, t) = int(case.slack_bus[0]), branch_positions(case)
     of_units = bus[2 * counts.branches :][: counts.units]
     holds = (case.bus.kind[of_units] == PV) | (of_units == slack)
     v_set = np.ones(case.n_bus)
@@ -169,8 +164,10 @@ def prepare_topology(
         )
 
 
-def _elements(case: Case, plants: Sequence[int], storages: Sequence[int]) -> tuple[ElementCounts, np.ndarray]:
-    """Numbers of the elements, and the position of the bus of each."""
+def list_elements(
+    case: Case, plants: Sequence[int], storages: Sequence[int]
+) -> tuple[ElementCounts, np.ndarray, np.ndarray]:
+    """Numbers of the elements, the position of the bus of each (E,), and whether it is in service in the case (E,)."""
     extra = []
     for kind, ids in (("plants", plants), ("storages", storages)):
         at = case.positions(np.asarray(ids, np.int64))
@@ -180,8 +177,15 @@ def _elements(case: Case, plants: Sequence[int], storages: Sequence[int]) -> tup
         extra.append(at)
     shunted = np.flatnonzero((case.bus.gs_mw != 0) | (case.bus.bs_mvar != 0))
     of_units, of_loads = case.positions(case.unit.bus_id), case.positions(case.load.bus_id)
-    parts = (*branch_positions(case), of_units, extra[0], of_loads, extra[1], shunted)
-    return ElementCounts(*(len(x) for x in parts[1:])), np.concatenate(parts)
+    f, t = branch_positions(case)
+    parts = (f, t, of_units, extra[0], of_loads, extra[1], shunted)
+    counts, bus = ElementCounts(*(len(x) for x in parts[1:])), np.concatenate(parts)
+    live = live_buses(case)
+    running = case.branch.in_service & live[f] & live[t]
+    on = live[bus]
+    on[: 2 * counts.branches] = np.concatenate([running, running])
+    on[2 * counts.branches :][: counts.units] &= case.unit.in_service
+    return counts, bus, on
 
 
 def _rows_of(bus: np.ndarray, n_bus: int) -> np.ndarray:
