@@ -1,5 +1,8 @@
 """Power flow: `prepare` once on the host, `solve` on the device, batched, with a status and a proof."""
 
+from powerzoo_jax.powerflow.busbars.actions import RankedActions as RankedActions
+from powerzoo_jax.powerflow.busbars.actions import apply_action as apply_action
+from powerzoo_jax.powerflow.busbars.actions import rank_actions as rank_actions
 from powerzoo_jax.powerflow.busbars.configurations import Configurations as Configurations
 from powerzoo_jax.powerflow.busbars.configurations import action_names as action_names
 from powerzoo_jax.powerflow.busbars.configurations import configurations as configurations

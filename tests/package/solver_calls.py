@@ -14,6 +14,7 @@ from powerzoo_jax import opf
 from powerzoo_jax import powerflow as pf
 from powerzoo_jax.cases import load_case, load_feeder
 from powerzoo_jax.opf.dc.solve import Bids
+from powerzoo_jax.powerflow.busbars.network import prepare_topology
 
 LANES = 8  # from here on the first step of a feeder is a rough product
 SPAN = np.linspace(0.9, 1.1, LANES)
@@ -127,6 +128,19 @@ def _switched() -> Call:
     return Call(solve, (switching,), (closed, *_injections()))
 
 
+def _actions() -> Call:
+    network, found = prepare_topology(CASE), pf.configurations(CASE)
+    lines, s = network.counts.branches, np.zeros(network.n_element, complex)
+    s[2 * lines : 2 * lines + network.counts.units] = CASE.unit.p_mw / CASE.base_mva
+    some = jnp.arange(0, found.n_action, 9, dtype=jnp.int32)
+
+    def solve(network: Any, found: Any, p: Any, q: Any) -> Any:
+        after = pf.apply_action(found, network.base, some[-1])
+        return pf.rank_actions(network, found, p, q, after, only=some)
+
+    return Call(solve, (network, found), (_spread(s.real), _spread(s.imag)))
+
+
 def _feeder() -> Call:
     case = load_case("case33bw")
     return Call(pf.solve_feeder, (pf.prepare_feeder(case),), _injections(case))
@@ -232,6 +246,7 @@ CALLS: dict[str, Callable[[], Call]] = {
     "solve_dc outage_flows unit_outage_flows worst_outage_loading worst_unit_outage_loading": _dc,
     "n_minus_1 screen_outages worst_outages": _n_minus_1,
     "solve_switched open_switches legality stays_connected is_radial": _switched,
+    "rank_actions apply_action": _actions,
     "solve_feeder": _feeder,
     "solve_feeder_active": _feeder_active,
     "solve_threephase solve_regulated voltage_unbalance": _three_phases,

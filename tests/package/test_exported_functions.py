@@ -25,6 +25,7 @@ from powerzoo_jax.base.ranges import declared as _declared
 from powerzoo_jax.cases import load_case, read_matpower, to_threephase
 from powerzoo_jax.opf.dc.solve import Bids
 from powerzoo_jax.powerflow.admittances import BranchData
+from powerzoo_jax.powerflow.busbars.network import prepare_topology
 from tests.base.test_ranges import numbers, outside
 
 PACKAGES = (pf, opf, devices, cases)
@@ -98,6 +99,8 @@ dc_factors = cache(lambda: opf.prepare_dc_opf(grid()))
 meshed = cache(lambda: pf.prepare_meshed(grid()))
 outages = cache(lambda: pf.prepare_outages(grid(), participation=units()))
 switching = cache(lambda: pf.prepare_switching(grid()))
+splits = cache(lambda: pf.configurations(grid(), least_lines=1))
+substations = cache(lambda: prepare_topology(grid()))
 secure = cache(lambda: opf.prepare_secure_dc_opf(grid(), grid().p_load_mw[None]))
 dc_outages = cache(lambda: pf.prepare_dc_outages(grid()))
 three_phase_factors = cache(lambda: pf.prepare_threephase(phases()))
@@ -203,6 +206,16 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     # powerflow
     "check_feeder": lambda: dict(case=feeder(), p_pu=full(3, 0.0), q_pu=full(3, 0.0), result=flat_feeder()),
     "check_meshed": lambda: dict(case=grid(), p_pu=full(5, 0.0), q_pu=full(5, 0.0), result=flat_meshed()),
+    "apply_action": lambda: dict(found=splits(), topology=np.asarray(substations().base), action=np.array(7, np.int32)),
+    "rank_actions": lambda: dict(
+        network=substations(),
+        found=splits(),
+        p_pu=full(substations().n_element, -0.01),
+        q_pu=full(substations().n_element, -0.01),
+        topology=np.asarray(substations().base),
+        rate_pu=ratings(),
+        only=np.array([0, 7], np.int32),
+    ),
     "configurations": lambda: dict(
         case=load_case("case14"),
         plants=[3, 13],
@@ -479,7 +492,7 @@ LISTED = set().union(*NO_NUMBERS.values())
 
 
 SLOW = [
-    *("n_minus_1", "screen_outages", "solve_regulated", "solve_switched", "solve_threephase"),
+    *("n_minus_1", "rank_actions", "screen_outages", "solve_regulated", "solve_switched", "solve_threephase"),
     *("solve_within_reactive_limits", "split_reactive", "ac_opf", "secure_dc_opf", "secure_programme"),
 ]
 

@@ -39,7 +39,7 @@ class Configurations:
     bus: Array
     counts: ElementCounts = struct.field(pytree_node=False)
 
-    AXES: ClassVar = {"M": "substation", "E": "bus"}
+    AXES: ClassVar = {"A": "n_action", "E": "bus"}
 
     @property
     def n_action(self) -> int:

@@ -323,7 +323,7 @@ def flows(network: TopologyNetwork, placed: Placed, e: Array) -> Flows:
     lines = network.counts.branches
     a, b = network.bus[:lines], network.bus[lines : 2 * lines]
     e_f, e_t = e[placed.f], e[placed.t]
-    w_f, w_t = _near_one(e_f), _near_one(e_t)
+    w_f, w_t = near_one(e_f), near_one(e_t)
     i = complex_product(network.i_base, w_t) + complex_product(network.slope, e_f - e_t)
     u, v = (
         complex_product(network.ratio, complex_product(network.v_base[a], w_f)),
@@ -338,14 +338,14 @@ def injections(network: TopologyNetwork, placed: Placed, e: Array) -> Array:
     """Injections (2S, 2) [pu] that the nodes take at deviations e (2S, 2): what flows into branches and shunts."""
     found, counts = flows(network, placed, e), network.counts
     held = network.v_base[network.bus[network.n_element - counts.shunts :]]
-    square = jnp.sum(jnp.square(complex_product(held, _near_one(e[placed.shunt]))), 1, keepdims=True)
-    consumed = network.shunt * square * jnp.asarray([1, -1], e.dtype)
+    square = jnp.sum(jnp.square(complex_product(held, near_one(e[placed.shunt]))), 1, keepdims=True)
+    consumed = _conj(network.shunt * square)
     others = jnp.zeros((network.n_element - 2 * counts.branches - counts.shunts, 2), e.dtype)
     return sum_at(network, placed.busbar, jnp.concatenate([found.s_from, found.s_to, others, consumed]))
 
 
-def _near_one(e: Array) -> Array:
-    return e + jnp.asarray([1, 0], e.dtype)
+def near_one(e: Array) -> Array:
+    return e.at[..., 0].add(1)
 
 
 def complex_product(x: Array, y: Array) -> Array:
@@ -356,7 +356,11 @@ def complex_product(x: Array, y: Array) -> Array:
 
 def _times_conj(x: Array, y: Array) -> Array:
     """x conj(y) of complex numbers (.., 2)."""
-    return complex_product(x, y * jnp.asarray([1, -1], y.dtype))
+    return complex_product(x, _conj(y))
+
+
+def _conj(x: Array) -> Array:
+    return x.at[..., 1].multiply(-1)
 
 
 def _charging(half: Array, v: Array) -> Array:

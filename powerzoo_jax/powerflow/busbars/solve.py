@@ -28,6 +28,7 @@ from powerzoo_jax.powerflow.busbars.network import (
     complex_product,
     flows,
     injections,
+    near_one,
     place,
     reference,
 )
@@ -174,7 +175,7 @@ def _tangent(primals: tuple[Any, ...], tangents: tuple[Any, ...], out: NodeState
     placed = place(network, topology)
     solved = (out.status == Status.CONVERGED).astype(out.e.dtype)
     angle = placed.in_use & ~(jnp.arange(2 * network.n_bus) == placed.slack)
-    free = solved * jnp.stack([angle, placed.in_use & ~placed.holds], 1)
+    free = jnp.where(jnp.stack([angle, placed.in_use & ~placed.holds], 1), solved, 0)
 
     def along(turn: Array) -> Array:
         return _turned(out.e, turn)
@@ -206,12 +207,12 @@ def _tangent(primals: tuple[Any, ...], tangents: tuple[Any, ...], out: NodeState
 
 def _turned(e: Array, turn: Array) -> Array:
     """Change of e by angles and ln|V| in `turn`: d e = (1 + e)(d ln|V| + j d theta)."""
-    return complex_product(e + jnp.asarray([1, 0], e.dtype), turn[..., ::-1])
+    return complex_product(near_one(e), turn[..., ::-1])
 
 
 def _expand(network: TopologyNetwork, topology: Array, state: NodeState) -> TopologyResult:
     base = jnp.concatenate([network.v_base, network.v_base])
-    v = jnp.where(state.in_use[:, None], complex_product(base, state.e + jnp.asarray([1, 0], base.dtype)), 0)
+    v = jnp.where(state.in_use[:, None], complex_product(base, near_one(state.e)), 0)
     (p_from, q_from), (p_to, q_to), (i_re, i_im) = (x.T for x in state.flows)
     p_slack, q_slack = state.s[reference(network, topology)[0]]
     return TopologyResult(
