@@ -20,7 +20,7 @@ from powerzoo_jax.cli.table import STDOUT, document_alone, set_quiet
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 USER_ERRORS = (PowerZooError, ValueError, TypeError, KeyError, OSError, ImportError)
 DEBUG = "POWERZOO_DEBUG"
-STUDY_ROWS = 40
+STUDY_ROWS, BEST = 40, 10
 JSON = "print one JSON document on standard output and nothing else there"
 FORMATS = ("stablehlo", "onnx", "zoo")  # of an exported policy
 SHELLS = ("bash", "zsh", "tcsh")
@@ -169,6 +169,11 @@ def _add_looking(commands: argparse._SubParsersAction) -> None:
     flow.add_argument("case", help=GRID)
     flow.add_argument("--opf", action="store_true", help="dispatch at least cost within all limits (AC)")
     flow.add_argument("--n-1", action="store_true", help="repeat it without each branch")
+    flow.add_argument(
+        "--actions",
+        action="store_true",
+        help=f"repeat it after each branch opened or closed and each split of a substation; print the {BEST} best",
+    )
     flow.add_argument("--all", action="store_true", help=f"print every row, not {STUDY_ROWS} of each table")
 
 

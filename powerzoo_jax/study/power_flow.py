@@ -1,4 +1,4 @@
-"""Power flow of one network on the host, by sparse Newton in float64, with optimal dispatch and outages on request."""
+"""Power flow of one network on the host, by sparse Newton in float64; optimal dispatch, outages, actions on request."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from powerzoo_jax.powerflow.meshed.base_case import (
     solve_base,
     voltage_setpoints,
 )
+from powerzoo_jax.study.actions import FLOWS_AS_RATINGS, action_table
 from powerzoo_jax.study.elements import BranchFlows, Dispatch, element_tables
 from powerzoo_jax.study.table import StudyTable
 
@@ -44,6 +45,7 @@ class NetworkStudy:
     branch:          from, to, powers at both ends, losses, loading in percent of the long-term rating
     unit:            bus, output
     outage:          a row for every branch in service, None unless asked for: lowest voltage, highest loading
+    action:          the state as it is, then after every single action, best first, None unless asked for
     v:               (N,) complex [pu], 0 at buses that are not supplied
     p_loss_mw:       losses of all branches
     cost_usd_per_h:  cost of the dispatch, NaN unless it was optimised
@@ -56,6 +58,7 @@ class NetworkStudy:
     branch: StudyTable
     unit: StudyTable
     outage: StudyTable | None
+    action: StudyTable | None
     v: np.ndarray
     p_loss_mw: float
     cost_usd_per_h: float
@@ -65,15 +68,16 @@ class NetworkStudy:
     @property
     def tables(self) -> dict[str, StudyTable]:
         """The tables by name."""
-        tables = {t.name: t for t in (self.bus, self.branch, self.unit, self.outage) if t is not None}
-        return tables
+        every = (self.bus, self.branch, self.unit, self.outage, self.action)
+        return {table.name: table for table in every if table is not None}
 
     @property
     def violations(self) -> tuple[str, ...]:
-        """A phrase for every limit that is broken, outages included."""
+        """A phrase for every limit that is broken, outages included; what an action would break is no violation."""
         return tuple(
             f"{name} {' - '.join(row[: 2 if name == 'branch' else 1])}: {row[-1]}"
             for name, table in self.tables.items()
+            if name != "action"
             for row in table.text_rows(len(table))
             if row[-1]
         )
@@ -108,6 +112,7 @@ def run_power_flow(
     *,
     opf: bool = False,
     n_minus_1: bool = False,
+    actions: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> NetworkStudy:
     """Power flow of a network at the loads, outputs and set-points of its tables.
@@ -115,6 +120,8 @@ def run_power_flow(
     case:       a case, a grid file (.m, pandapower .json), the name of a shipped case, a net of pandapower or PyPSA
     opf:        dispatch units at least cost within all limits (AC optimal power flow) instead of as given
     n_minus_1:  repeat it without each branch in service
+    actions:    repeat it after every single action: a branch opened or closed, a substation in another of its
+                `configurations`; ranked by the largest loading, then overload, then losses
     progress:   called with the number of outages solved and that of all
 
     Newton's method on the sparse admittance matrix, in float64: the mismatch ends below 1e-11 pu. Every reference bus
@@ -136,18 +143,19 @@ def run_power_flow(
     kind[given.slack_bus] = REF
     grid = given if np.array_equal(kind, given.bus.kind) else replace(given, bus=replace(given.bus, kind=kind))
     dispatch = _optimal(grid) if opf else _as_given(grid)
-    flows = branch_flows(grid, dispatch.v)
+    flows, unrated = branch_flows(grid, dispatch.v), not grid.branch.rate_a_mva.any()
     return NetworkStudy(
         case=grid,
         bus=_bus_table(grid, dispatch),
         branch=_branch_table(grid, flows),
         unit=_unit_table(grid, dispatch),
         outage=_outage_table(grid, dispatch, progress) if n_minus_1 else None,
+        action=action_table(_dispatched(grid, dispatch) if opf else grid, KEPT) if actions else None,
         v=dispatch.v,
         p_loss_mw=float((flows.s_from + flows.s_to).real.sum()),
         cost_usd_per_h=dispatch.cost_usd_per_h,
         elements={} if rows is None else element_tables(grid, rows, flows, dispatch),
-        notes=(*grid.notes, *_notes(given, grid, dispatch)),
+        notes=(*grid.notes, *_notes(given, grid, dispatch), *([FLOWS_AS_RATINGS] if actions and unrated else [])),
     )
 
 

@@ -130,7 +130,27 @@ def test_three_phase_feeders_are_checked_and_solved_too(capsys):
     assert main(["pf", "case13", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["node"]
     assert min(row["v_pu"] for row in rows) == pytest.approx(0.9608, abs=5e-5) and len(rows) == 41
-    assert main(["pf", "ieee13", "--opf"]) == 2 and "are of balanced networks" in capsys.readouterr().err
+    for option in ("--opf", "--actions"):
+        assert main(["pf", "ieee13", option]) == 2 and "are of balanced networks" in capsys.readouterr().err
+
+
+def test_the_ten_best_actions_stand_below_the_state_as_it_is(capsys):
+    """case14 has no ratings, so the flows before take their place, and nothing is a violation."""
+    assert main(["pf", "case14", "--actions"]) == 0
+    out = capsys.readouterr().out
+    table = out[out.index("action  ") :].partition("\n\n")[0].splitlines()
+    assert table[2].split() == ["nothing", "100.0", "1-2", "0.000", "13.393"]
+    assert len(table) == 2 + 11 + 1 and table[-1] == "... and 66 more rows (--all)"
+    assert all(row.startswith(("open line", "split bus")) for row in table[3:-1])
+    assert "no branch has a rating" in out and "overloaded" not in out
+    assert main(["pf", "case14", "--actions", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert len(content["action"]) == 1 + 20 + 56 and content["action"][0]["action"] == "nothing"
+    assert [row["action"] for row in content["action"][1:3]] == [row.rstrip().split("  ")[0] for row in table[3:5]]
+    assert {row["violation"] for row in content["action"] if row["loading"] is None} == {
+        "cuts the grid",
+        "no power flow",
+    }
 
 
 @pytest.mark.parametrize(

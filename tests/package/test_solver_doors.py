@@ -19,7 +19,6 @@ DOORS = (*(f"powerzoo_jax/{layer}" for layer in ("tasks", "envs", "oracle", "fam
 KEPT = {
     "topology operation: switching, N-1 before and after a switch, networks as data": {
         *("prepare_switching", "solve_switched", "is_radial"),
-        *("configurations", "action_names", "apply_action", "rank_actions"),
         *("prepare_outages", "n_minus_1", "screen_outages", "worst_outages"),
         *("prepare_dc", "solve_dc", "pad_dc", "scheduled_injection", "slack_share"),
         *("prepare_dc_outages", "outage_flows", "unit_outage_flows"),

@@ -140,6 +140,46 @@ def test_an_outage_is_the_network_without_its_branch():
         assert ("overloaded" in outage.violation[k]) == (size.max() > 90)
 
 
+@pytest.mark.full
+def test_an_opened_line_in_the_ranking_is_the_outage_of_the_branch():
+    """Newton's method on another network, of another solver."""
+    study = pz.run_power_flow("pz_case118", n_minus_1=True, actions=True)
+    action, outage = study.action, study.outage
+    assert action is not None and outage is not None
+    row = {str(name): k for k, name in enumerate(action["action"])}
+    opened = [k for name, k in row.items() if name.startswith("open line")]
+    assert len(opened) == study.case.n_branch == len(outage)
+    seen = dict.fromkeys(range(len(outage)), 0)
+    for k in sorted(opened, key=lambda k: str(action["action"][k])):
+        pair, _, number = str(action["action"][k]).removeprefix("open line ").partition(" #")
+        ends = [int(end) for end in pair.split("-")]
+        either = [np.flatnonzero((outage["from"] == a) & (outage["to"] == b)) for a, b in (ends, ends[::-1])]
+        at = np.sort(np.concatenate(either) if ends[0] != ends[1] else either[0])[int(number or 1) - 1]
+        seen[int(at)] += 1
+        if outage["cut_off_mw"][at] > 0 or action.violation[k] == "cuts the grid":
+            assert action.violation[k] == "cuts the grid"
+            continue
+        assert action["loading"][k] == pytest.approx(outage["loading"][at], rel=1e-6)
+        assert str(action["on_branch"][k]).partition(" #")[0] == outage["on_branch"][at]
+        assert ("overloaded" in outage.violation[at]) == (action.violation[k] == "overloaded")
+    assert set(seen.values()) == {1}
+    assert action["action"][0] == "nothing" and action["p_loss_mw"][0] == pytest.approx(study.p_loss_mw, rel=1e-7)
+    assert action["loading"][0] == pytest.approx(np.nanmax(study.branch["loading"]), rel=1e-7)
+    ranked = action["loading"][1:]
+    solved = ~np.isnan(ranked)
+    assert np.all(np.diff(ranked[solved]) >= 0) and np.all(~solved[np.argmin(solved) :])
+    assert not any(word.startswith("action") for word in study.violations)
+
+
+def test_splits_have_their_golden_losses():
+    action = pz.run_power_flow("case14", actions=True).action
+    assert action is not None
+    loss = dict(zip(action["action"], action["p_loss_mw"], strict=True))
+    # branches 2, 10 and the load moved away: of two mirror images the one with the first branch on busbar 1
+    assert loss["split bus 5: lines 2-5, 4-5 on busbar 2"] == pytest.approx(14.0795, abs=5e-5)
+    assert loss["split bus 4: lines 3-4, 4-9 on busbar 2"] == pytest.approx(13.7294, abs=5e-5)
+
+
 def test_the_outage_of_a_feeder_cuts_off_what_lies_behind():
     """Buses 19 to 22 of the feeder of Baran and Wu hang on branch 2-19: four loads of 90 kW."""
     outage = pz.run_power_flow("case33bw", n_minus_1=True).outage

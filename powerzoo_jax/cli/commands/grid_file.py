@@ -10,7 +10,7 @@ import numpy as np
 from powerzoo_jax.base.errors import CaseError, printable, render_problems
 from powerzoo_jax.cases import Case, ThreePhaseCase, read_grid, scan_grid
 from powerzoo_jax.cases.threephase.library import is_feeder
-from powerzoo_jax.cli.main import STUDY_ROWS
+from powerzoo_jax.cli.main import BEST, STUDY_ROWS
 from powerzoo_jax.cli.table import STDOUT, ProgressBar, render, say, write_json
 from powerzoo_jax.powerflow.threephase.host import solve_threephase_on_host
 from powerzoo_jax.study import NetworkStudy, StudyTable, run_power_flow
@@ -66,7 +66,9 @@ def run_pf(options: argparse.Namespace) -> int:
         bar = bar or ProgressBar("outages", total)
         bar.show(done)
 
-    study = run_power_flow(options.case, opf=options.opf, n_minus_1=options.n_1, progress=progress)
+    study = run_power_flow(
+        options.case, opf=options.opf, n_minus_1=options.n_1, actions=options.actions, progress=progress
+    )
     if bar is not None:
         bar.close()
     if options.json:
@@ -77,11 +79,11 @@ def run_pf(options: argparse.Namespace) -> int:
 
 
 def _run_feeder(options: argparse.Namespace) -> int:
-    """Print the voltages of a three-phase feeder at its nominal loads. Raises CaseError for an OPF or outages."""
+    """Print the voltages of a three-phase feeder at its nominal loads. Raises CaseError for anything else."""
     feeder = read_grid(options.case)
     assert isinstance(feeder, ThreePhaseCase)
-    if options.opf or options.n_1:
-        raise CaseError(f"{feeder.name} is a three-phase feeder: --opf and --n-1 are of balanced networks.")
+    if options.opf or options.n_1 or options.actions:
+        raise CaseError(f"{feeder.name} is a three-phase feeder: --opf, --n-1 and --actions are of balanced networks.")
     v = solve_threephase_on_host(feeder)
     node = feeder.node
     columns = {"bus": node.bus, "phase": node.phase, "v_pu": np.abs(v), "angle_deg": np.degrees(np.angle(v))}
@@ -104,7 +106,9 @@ def _extremes(feeder: ThreePhaseCase, v: np.ndarray) -> tuple[int, int]:
 
 
 def _table(table: StudyTable, everything: bool) -> str:
-    rows = table.text_rows(len(table) if everything else STUDY_ROWS)
+    ranked = table.name == "action"
+    rows = table.text_rows(len(table) if everything or ranked else STUDY_ROWS)
+    rows = rows[: 1 + BEST] if ranked and not everything else rows  # below the state as it is
     more = len(table) - len(rows)
     return render(table.header(), rows) + (f"\n... and {more} more rows (--all)" if more else "")
 

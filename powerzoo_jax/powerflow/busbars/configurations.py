@@ -209,7 +209,7 @@ def _own(case: Case, station: _Substation, moved: Sequence[int], least_lines: in
 
 def action_names(case: Case, found: Configurations) -> list[str]:
     """Names of all single actions in their order, such as "split bus 5: lines 2-5, 4-5 and the load on busbar 2"."""
-    line, on = _line_names(case), case.branch.in_service
+    line, on = line_names(case), case.branch.in_service
     toggles = [f"{'open' if on[k] else 'close'} line {line[k]}" for k in range(case.n_branch)]
     settings = []
     kind, at = _kinds(found.counts), np.asarray(found.bus)
@@ -220,7 +220,7 @@ def action_names(case: Case, found: Configurations) -> list[str]:
     return ["nothing", *toggles, *settings]
 
 
-def _line_names(case: Case) -> list[str]:
+def line_names(case: Case) -> list[str]:
     """From and to bus of every branch, numbered where several join the same buses: "42-49 #2"."""
     pairs = [tuple(sorted(pair)) for pair in zip(case.branch.from_id.tolist(), case.branch.to_id.tolist(), strict=True)]
     names, seen = [], dict.fromkeys(pairs, 0)
