@@ -16,6 +16,8 @@ struct Busbars {
   Mask *one, *two;            // (elements) lanes in which it stands on busbar 1, 2
   Mask *used, *reached, *holds, *refers;  // (2 buses) by node, 2 place + busbar: what stands there
   int32_t *node, *local;      // node of each row, row of each node
+  int32_t *place;             // of each row among the nodes of the case, (busbar, bus)
+  char *rows;                 // what is written of a tile
   int32_t *y_row, *y_col, *l_row, *l_col, *u_row, *u_col, *from, *to, *mark, *child, *next;
   double *v_base;
   float *angle;               // (rows, 16) of the DC power flow [rad]
@@ -29,6 +31,8 @@ static char *lay_out(const Substations &sub, Busbars &t, char *work) {
   t.one = cut<Mask>(rest, sub.elements), t.two = cut<Mask>(rest, sub.elements);
   t.used = cut<Mask>(rest, nodes), t.reached = cut<Mask>(rest, nodes), t.holds = cut<Mask>(rest, nodes);
   t.refers = cut<Mask>(rest, nodes);
+  t.place = cut<int32_t>(rest, nodes);
+  t.rows = cut<char>(rest, sizeof(double) * LANES * (nodes + 6 * (size_t)sub.branches));
   t.node = cut<int32_t>(rest, nodes), t.local = cut<int32_t>(rest, nodes), t.mark = cut<int32_t>(rest, nodes);
   t.child = cut<int32_t>(rest, nodes), t.next = cut<int32_t>(rest, nodes);
   t.y_row = cut<int32_t>(rest, nodes + 1), t.l_row = cut<int32_t>(rest, nodes + 1), t.u_row = cut<int32_t>(rest, nodes + 1);
@@ -121,7 +125,7 @@ static void outline(const Substations &sub, Busbars &t, Mask going) {
   for (int i = 0; i < 2 * sub.buses; i++) {
     t.local[i] = t.used[i] & going ? n : -1;
     if (t.local[i] < 0) continue;
-    t.node[n] = i;
+    t.node[n] = i, t.place[n] = i % 2 * sub.buses + sub.order[i / 2];
     for (int h = 0; h < 2; h++) t.v_base[2 * n + h] = sub.v_base[2 * sub.order[i / 2] + h];
     n++;
   }
@@ -222,7 +226,7 @@ static void read_nodes(const Substations &sub, const Split<Real> &in, const int6
   const double size = __builtin_sqrt(slack[0] * slack[0] + slack[1] * slack[1]);
   for (int i = 0; i < of.net.n; i++) {
     const int node = of.node[i], bus = sub.order[node / 2];
-    const int64_t at = bus + (int64_t)(node % 2) * buses;
+    const int64_t at = of.place[i];
     const double *base = sub.v_base + 2 * bus, own = __builtin_sqrt(base[0] * base[0] + base[1] * base[1]);
     const Mask used = of.used[node] & going, angle = used & ~of.refers[node], size_of = used & ~of.holds[node];
     double *s = t.s + 2 * i * w, *v = t.v + 2 * i * w;
@@ -279,62 +283,82 @@ static void dc_angles(const Substations &sub, const Split<Real> &in, const int64
   for (int i = 0; i < of.net.n; i++) memcpy(of.angle + i * w, t.x + 2 * i * w, sizeof(float) * w);
 }
 
-// State of the lanes `wanted` at the nodes, and powers and currents at the ends of the branches where they are asked for.
+// Rows (count, 16) into results with lanes first: row r is number place[r], or r, of the `width` that a lane has.
+template <class Number>
+static void spread(const Number *rows, int count, const int32_t *place, int width, const int64_t *lane, Mask wanted,
+                   Number *out) {
+  for (int k = 0; k < LANES; k++) {
+    if (!(wanted >> k & 1)) continue;
+    Number *to = out + lane[k] * width;
+    if (!place) {
+      for (int r = 0; r < count; r++) to[r] = rows[r * LANES + k];
+      continue;
+    }
+    memset(to, 0, sizeof(Number) * width);
+    for (int r = 0; r < count; r++) to[place[r]] = rows[r * LANES + k];
+  }
+}
+
+INLINE double8 finite_part(double8 x) { return (double8)((long8)x & (long8)(x - x == 0)); }
+INLINE D finite_part(D x) { return {finite_part(x.a), finite_part(x.b)}; }
+
+// State of the lanes `wanted` at the nodes, and powers and currents of the branches.
 template <class Real, class T>
 static void write_nodes(const Substations &sub, const Busbars &of, const Tile<T> &t, const int64_t *lane, Mask wanted,
                         const SplitState<Real> &out) {
   constexpr int w = LANES;
-  const int buses = sub.buses;
-  for (int node = 0; node < 2 * buses; node++) {
-    const int i = of.local[node], bus = sub.order[node / 2];
-    const int64_t at = bus + (int64_t)(node % 2) * buses;
-    const double *base = sub.v_base + 2 * bus, over = 1 / (base[0] * base[0] + base[1] * base[1]);
-    const double *v = t.v + 2 * i * w, *now = t.now + 2 * i * w;
-    for (int k = 0; k < w; k++) {
-      if (!(wanted >> k & 1)) continue;
-      const int64_t to = lane[k] * 2 * buses + at;
-      const bool used = of.used[node] >> k & 1, there = used && i >= 0;
-      out.in_use[to] = used;
-      out.e_re[to] = there ? (Real)(over * (base[0] * v[k] + base[1] * v[w + k]) - 1) : 0;
-      out.e_im[to] = there ? (Real)(over * (base[0] * v[w + k] - base[1] * v[k])) : 0;
-      out.p[to] = there && finite(now[k]) ? (Real)now[k] : 0, out.q[to] = there && finite(now[w + k]) ? (Real)now[w + k] : 0;
+  const int n = of.net.n, nodes = 2 * sub.buses;
+  Real *const rows = (Real *)of.rows;
+  bool *const use = (bool *)of.rows;
+  for (int i = 0; i < n; i++)
+    for (int k = 0; k < w; k++) use[i * w + k] = of.used[of.node[i]] >> k & 1;
+  spread(use, n, of.place, nodes, lane, wanted, out.in_use);
+  Real *const found[4] = {out.e_re, out.e_im, out.p, out.q};
+  for (int h = 0; h < 4; h++) {
+    for (int i = 0; i < n; i++) {
+      const D on = flags(of.used[of.node[i]] & wanted), a = load<D>(t.v + 2 * i * w), b = load<D>(t.v + (2 * i + 1) * w);
+      const double c = of.v_base[2 * i], d = of.v_base[2 * i + 1], over = 1 / (c * c + d * d);
+      const D x = h == 0 ? over * (c * a + d * b) - all<D>(1) : h == 1 ? over * (c * b - d * a) : load<D>(t.now + (2 * i + h - 2) * w);
+      narrow(rows + i * w, on * finite_part(x));
     }
+    spread(rows, n, of.place, nodes, lane, wanted, found[h]);
   }
-  if (!out.ends[0]) return;
-  for (int b = 0; b < sub.branches; b++) {
+  const int branches = sub.branches;
+  for (int b = 0; b < branches; b++) {
     const Standing s = standing(sub, of, b);
     const double *y = sub.branch + 12 * (size_t)b;
-    D e[2], f[2];
+    D e[2], f[2], end[6];
     for (int h = 0; h < 2; h++) {
       e[h] = all<D>(0), f[h] = all<D>(0);
       for (int a = 0; a < 2; a++) {
-        const int i = of.local[2 * sub.at[b + h * sub.branches] + a];
+        const int i = of.local[2 * sub.at[b + h * branches] + a];
         if (!s.end[h][a] || i < 0) continue;
         const D on = flags(s.end[h][a]);
         e[h] = e[h] + on * load<D>(t.v + 2 * i * w), f[h] = f[h] + on * load<D>(t.v + (2 * i + 1) * w);
       }
     }
-    alignas(64) double found[6][w];
     for (int h = 0; h < 2; h++) {
       const double *own = y + 6 * h, *far = y + (h ? 4 : 2);  // y_ff and y_ft, y_tt and y_tf
       const D re = own[0] * e[h] - own[1] * f[h] + far[0] * e[1 - h] - far[1] * f[1 - h];
       const D im = own[0] * f[h] + own[1] * e[h] + far[0] * f[1 - h] + far[1] * e[1 - h];
-      store(found[2 * h], e[h] * re + f[h] * im), store(found[2 * h + 1], f[h] * re - e[h] * im);
+      end[2 * h] = e[h] * re + f[h] * im, end[2 * h + 1] = f[h] * re - e[h] * im;
     }
     const D u = y[10] * e[0] - y[11] * f[0] - e[1], z = y[10] * f[0] + y[11] * e[0] - f[1];
-    store(found[4], y[8] * u - y[9] * z), store(found[5], y[8] * z + y[9] * u);
-    for (int h = 0; h < 6; h++)
-      for (int k = 0; k < w; k++)
-        if (wanted >> k & 1) out.ends[h][lane[k] * sub.branches + b] = finite(found[h][k]) ? (Real)found[h][k] : 0;
+    end[4] = y[8] * u - y[9] * z, end[5] = y[8] * z + y[9] * u;
+    for (int h = 0; h < 6; h++) narrow(rows + ((size_t)h * branches + b) * w, finite_part(end[h]));
   }
+  for (int h = 0; h < 6; h++) spread(rows + (size_t)h * branches * w, branches, nullptr, branches, lane, wanted, out.ends[h]);
 }
 
 constexpr double NEAR = 1e-2;  // [pu] mismatch from which factors in doubles may bring a lane to its solution
+constexpr int EARLY = 5;       // steps after which slow lanes are gathered, so that others need not wait for them
 
-// Newton's method in the lanes that are tried; returns those that are left to factors in doubles, whose numbers it leaves.
+enum Try { FIRST, SLOW, DOUBLES };
+
+// Newton's method in the lanes that are tried; returns those that are left to the next try, which begins anew.
 template <class T, class Real>
 static Mask split_tile(const Substations &sub, const Split<Real> &in, const SplitState<Real> &out, Limits limits,
-                       const int64_t *lane, Mask tried, bool last, char *work) {
+                       const int64_t *lane, Mask tried, Try turn, char *work) {
   Busbars of;
   char *rest = lay_out(sub, of, work);
   assign(sub, in.topology, lane, tried, of);
@@ -352,15 +376,17 @@ static Mask split_tile(const Substations &sub, const Split<Real> &in, const Spli
   Progress progress;
   bool open[LANES];
   for (int k = 0; k < LANES; k++) open[k] = (going & ~of.bad) >> k & 1;
-  newton<true>(of.net, t, progress, open, limits.tol, limits.newton_steps);
+  const int most = turn == FIRST && limits.newton_steps > EARLY ? EARLY : limits.newton_steps;
+  newton<true>(of.net, t, progress, open, limits.tol, most);
   Mask left = 0;
   for (int k = 0; k < LANES; k++) {
     if (!(tried >> k & 1)) continue;
-    if (open[k] && !last && !progress.lost[k] && progress.left[k] > limits.tol && progress.left[k] < NEAR) left |= Mask(1 << k);
+    const bool goes_on = open[k] && !progress.lost[k] && progress.left[k] > limits.tol;
+    if (goes_on && (turn == FIRST || (turn == SLOW && progress.left[k] < NEAR))) left |= Mask(1 << k);
     else out.solution.steps[lane[k]] = 0, judge(out.solution, progress, k, lane[k], of.bad >> k & 1, limits.tol);
     if (of.islanded >> k & 1) out.solution.status[lane[k]] = ISLANDED;
   }
-  if (out.ends[0] && sizeof(Real) == 8) {  // what is read off the branches is worth a last step
+  if (sizeof(Real) == 8) {  // what is read off the branches is worth a last step
     for (int k = 0; k < LANES; k++) open[k] &= progress.left[k] <= limits.tol;
     newton<true>(of.net, t, progress, open, FINE, 1);
   }
@@ -368,19 +394,41 @@ static Mask split_tile(const Substations &sub, const Split<Real> &in, const Spli
   return left;
 }
 
+// Lanes that wait for a try, until there are 16 or no more come.
+template <class Real>
+struct Queue {
+  const Substations &sub;
+  const Split<Real> &in;
+  const SplitState<Real> &out;
+  const Limits limits;
+  char *const work;
+  int64_t lane[3][LANES];
+  int count[3];
+
+  void add(int64_t more, int turn) {
+    lane[turn][count[turn]++] = more;
+    if (count[turn] == LANES) run(turn);
+  }
+  void run(int turn) {
+    int64_t now[LANES];
+    const int mine = count[turn];
+    for (int k = 0; k < LANES; k++) now[k] = lane[turn][k < mine ? k : 0];
+    count[turn] = 0;
+    const Mask tried = Mask((1u << mine) - 1);
+    const Mask left = turn == DOUBLES ? split_tile<D>(sub, in, out, limits, now, tried, DOUBLES, work)
+                                      : split_tile<F>(sub, in, out, limits, now, tried, Try(turn), work);
+    for (int k = 0; k < mine; k++)
+      if (turn < DOUBLES && (left >> k & 1)) add(now[k], turn + 1);
+  }
+};
+
 template <class Real>
 static void split(const Substations &sub, const Split<Real> &in, const SplitState<Real> &out, Limits limits, int64_t first,
                   int64_t last, void *work) {
-  for (int64_t tile = first; tile < last; tile++) {
-    int64_t lane[LANES];
-    Mask tried = 0;
-    for (int k = 0; k < LANES; k++) {
-      const bool mine = tile * LANES + k < in.batch;
-      lane[k] = tile * LANES + (mine ? k : 0), tried |= Mask(mine << k);
-    }
-    const Mask left = split_tile<F>(sub, in, out, limits, lane, tried, false, (char *)work);
-    if (left) split_tile<D>(sub, in, out, limits, lane, left, true, (char *)work);
-  }
+  Queue<Real> queue{sub, in, out, limits, (char *)work, {}, {}};
+  for (int64_t lane = first * LANES; lane < last * LANES && lane < in.batch; lane++) queue.add(lane, FIRST);
+  for (int turn = FIRST; turn <= DOUBLES; turn++)
+    if (queue.count[turn]) queue.run(turn);
 }
 
 // Linear systems with the Jacobian at deviations `given` 0 and 1, right sides 2 and 3 by node; x has angles and ln|V|.
@@ -404,13 +452,12 @@ static void split_linear(const Substations &sub, const Split<Real> &in, const Re
     Tile<D> t;
     lay_out(of.net, t, rest);
     admit<false>(sub, of, t);
-    const auto place = [&](int i) { return sub.order[of.node[i] / 2] + (int64_t)(of.node[i] % 2) * buses; };
     for (int i = 0; i < of.net.n; i++) {
       const Mask used = of.used[of.node[i]] & going;
       store(t.free + 2 * i * w, flags(used & ~of.refers[of.node[i]]));
       store(t.free + (2 * i + 1) * w, flags(used & ~of.holds[of.node[i]]));
       for (int k = 0; k < w; k++) {
-        const int64_t at = lane[k] * 2 * buses + place(i);
+        const int64_t at = lane[k] * 2 * buses + of.place[i];
         const double a = 1.0 + given[0][at], b = given[1][at], c = of.v_base[2 * i], d = of.v_base[2 * i + 1];
         t.v[2 * i * w + k] = c * a - d * b, t.v[(2 * i + 1) * w + k] = d * a + c * b;
       }
@@ -420,22 +467,17 @@ static void split_linear(const Substations &sub, const Split<Real> &in, const Re
     const auto right = [&] {
       for (int i = 0; i < 2 * of.net.n; i++)
         for (int k = 0; k < w; k++)
-          t.x[i * w + k] = t.free[i * w + k] != 0 ? (double)given[2 + i % 2][lane[k] * 2 * buses + place(i / 2)] : 0.0;
+          t.x[i * w + k] = t.free[i * w + k] != 0 ? (double)given[2 + i % 2][lane[k] * 2 * buses + of.place[i / 2]] : 0.0;
     };
     if (!transposed) right();
     eliminate<true, true, D>(of.net, t);
     if (transposed) right(), solve_transposed(of.net, t);
     else substitute(of.net, t);
-    for (int node = 0; node < 2 * buses; node++) {
-      const int i = of.local[node];
-      for (int k = 0; k < w; k++) {
-        if (!(tried >> k & 1)) continue;
-        const int64_t to = lane[k] * 2 * buses + sub.order[node / 2] + (int64_t)(node % 2) * buses;
-        for (int h = 0; h < 2; h++) {
-          const double found = i < 0 ? 0 : t.free[(2 * i + h) * w + k] * t.x[(2 * i + h) * w + k];
-          x[h][to] = finite(found) ? (Real)found : 0;
-        }
-      }
+    for (int h = 0; h < 2; h++) {
+      Real *rows = (Real *)of.rows;
+      for (int i = 0; i < of.net.n; i++)
+        narrow(rows + i * w, finite_part(load<D>(t.free + (2 * i + h) * w) * load<D>(t.x + (2 * i + h) * w)));
+      spread(rows, of.net.n, of.place, 2 * buses, lane, tried, x[h]);
     }
   }
 }

@@ -328,8 +328,7 @@ ffi::Error split(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRe
   out.solution.status = result<ffi::S32>(rets, 7, batch);
   bool fits = out.e_re && out.e_im && out.p && out.q && out.in_use && out.solution.residual && out.solution.steps &&
               out.solution.status;
-  if (rets.size() > 8)
-    for (size_t k = 0; k < 6; k++) fits &= (out.ends[k] = result<type>(rets, 8 + k, batch * sub.branches)) != nullptr;
+  for (size_t k = 0; k < 6; k++) fits &= (out.ends[k] = result<type>(rets, 8 + k, batch * sub.branches)) != nullptr;
   if (!fits) return refused("a result has another shape");
   const Limits limits{tol, 0, int(newton_steps)};
   return in_parallel(pool, batch, kernels()[0]->split_bytes(sub), [=](int64_t first, int64_t last, void *work) {

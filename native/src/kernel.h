@@ -97,7 +97,7 @@ struct SplitState {
   Solution<Real> solution;                   // residual, steps and status of it
   Real *e_re, *e_im, *p, *q;                 // (batch, 2, buses) deviation from the base voltage, injection
   bool *in_use;                              // (batch, 2, buses)
-  Real *ends[6];                             // (batch, branches) P, Q from, P, Q to, series current; null: not asked for
+  Real *ends[6];                             // (batch, branches) P, Q from, P, Q to, series current
 };
 
 // Functions of one variant on tiles first..last - 1 of 16 lanes; `work` is 64-byte aligned and has work_bytes(network) bytes.
