@@ -231,7 +231,7 @@ def place(network: TopologyNetwork, topology: Array) -> Placed:
     in_use = _any_at(network, busbar, jnp.ones(network.n_element, bool))
     holds = _any_at(network, busbar, is_unit.set(network.holds))
     slack, held = reference(network, busbar)
-    own = (jnp.arange(2 * s) == slack) & held
+    own = (jnp.arange(2 * s, dtype=jnp.int32) == slack) & held
     in_use, holds = in_use | own, holds | own
     f, t = node[:lines], node[lines : 2 * lines]
     shunts = slice(network.n_element - counts.shunts, None)

@@ -174,7 +174,7 @@ def _tangent(primals: tuple[Any, ...], tangents: tuple[Any, ...], out: NodeState
     network, topology, p, q, *v_set = primals
     placed = place(network, topology)
     solved = (out.status == Status.CONVERGED).astype(out.e.dtype)
-    angle = placed.in_use & ~(jnp.arange(2 * network.n_bus) == placed.slack)
+    angle = placed.in_use & ~(jnp.arange(2 * network.n_bus, dtype=jnp.int32) == placed.slack)
     free = jnp.where(jnp.stack([angle, placed.in_use & ~placed.holds], 1), solved, 0)
 
     def along(turn: Array) -> Array:
