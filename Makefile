@@ -107,7 +107,7 @@ docs: $(VENV)/.stamp  ## build the documentation under build/site; a warning is 
 
 bench: $(VENV_BENCH)/.stamp  ## speeds against other engines, as TSV under results/
 	@mkdir -p results
-	for what in powerflow contingency dc threephase opf opf_ac env_steps ppo; do \
+	for what in powerflow contingency operation dc threephase opf opf_ac env_steps ppo; do \
 	  $(VENV_BENCH)/bin/python benchmarks/$$what.py --out results/$$what.tsv; done
 
 bench-device: $(if $(filter $(VENV)/%,$(DEVICE_PYTHON)),$(VENV)/.stamp)  ## speeds on JAX's default device, as TSV under results/
