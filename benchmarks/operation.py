@@ -36,8 +36,7 @@ from published import balance
 from report import Table, parser
 
 from powerzoo_jax.cases import load_case
-from powerzoo_jax.powerflow.busbars.network import prepare_topology
-from powerzoo_jax.powerflow.busbars.solve import solve_topology
+from powerzoo_jax.powerflow import prepare_topology, solve_topology
 from powerzoo_jax.powerflow.native.library import describe
 from tests.references.busbars import (
     SplitNetwork,

@@ -6,6 +6,11 @@ from powerzoo_jax.powerflow.busbars.actions import rank_actions as rank_actions
 from powerzoo_jax.powerflow.busbars.configurations import Configurations as Configurations
 from powerzoo_jax.powerflow.busbars.configurations import action_names as action_names
 from powerzoo_jax.powerflow.busbars.configurations import configurations as configurations
+from powerzoo_jax.powerflow.busbars.network import TopologyNetwork as TopologyNetwork
+from powerzoo_jax.powerflow.busbars.network import node_injection as node_injection
+from powerzoo_jax.powerflow.busbars.network import prepare_topology as prepare_topology
+from powerzoo_jax.powerflow.busbars.solve import TopologyResult as TopologyResult
+from powerzoo_jax.powerflow.busbars.solve import solve_topology as solve_topology
 from powerzoo_jax.powerflow.check import Violation as Violation
 from powerzoo_jax.powerflow.check import check_feeder as check_feeder
 from powerzoo_jax.powerflow.check import check_meshed as check_meshed

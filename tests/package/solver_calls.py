@@ -14,7 +14,6 @@ from powerzoo_jax import opf
 from powerzoo_jax import powerflow as pf
 from powerzoo_jax.cases import load_case, load_feeder
 from powerzoo_jax.opf.dc.solve import Bids
-from powerzoo_jax.powerflow.busbars.network import prepare_topology
 
 LANES = 8  # from here on the first step of a feeder is a rough product
 SPAN = np.linspace(0.9, 1.1, LANES)
@@ -26,7 +25,7 @@ HOST = {
     *("prepare_meshed", "prepare_outages", "prepare_reactive", "prepare_regulators", "prepare_secure_dc_opf"),
     *("prepare_switching", "prepare_threephase", "nominal_injection", "nominal_phase_load", "scheduled_injection"),
     *("slack_share", "pad_dc", "pad_injections", "stack_meshed", "check_feeder", "check_meshed", "diagnose", "explain"),
-    *("action_names", "configurations"),
+    *("action_names", "configurations", "prepare_topology"),
     *("binding_rows", "case_offers", "make_cost_segments", "commitment_rules", "table_rules"),
     *("dual_bound", "infeasibility", "simplify_feeder"),
 }
@@ -129,14 +128,15 @@ def _switched() -> Call:
 
 
 def _actions() -> Call:
-    network, found = prepare_topology(CASE), pf.configurations(CASE)
+    network, found = pf.prepare_topology(CASE), pf.configurations(CASE)
     lines, s = network.counts.branches, np.zeros(network.n_element, complex)
     s[2 * lines : 2 * lines + network.counts.units] = CASE.unit.p_mw / CASE.base_mva
     some = jnp.arange(0, found.n_action, 9, dtype=jnp.int32)
 
     def solve(network: Any, found: Any, p: Any, q: Any) -> Any:
         after = pf.apply_action(found, network.base, some[-1])
-        return pf.rank_actions(network, found, p, q, after, only=some)
+        state = pf.solve_topology(network, *pf.node_injection(network, after, p, q), after)
+        return state, pf.rank_actions(network, found, p, q, after, only=some)
 
     return Call(solve, (network, found), (_spread(s.real), _spread(s.imag)))
 
@@ -246,7 +246,7 @@ CALLS: dict[str, Callable[[], Call]] = {
     "solve_dc outage_flows unit_outage_flows worst_outage_loading worst_unit_outage_loading": _dc,
     "n_minus_1 screen_outages worst_outages": _n_minus_1,
     "solve_switched open_switches legality stays_connected is_radial": _switched,
-    "rank_actions apply_action": _actions,
+    "rank_actions apply_action solve_topology node_injection": _actions,
     "solve_feeder": _feeder,
     "solve_feeder_active": _feeder_active,
     "solve_threephase solve_regulated voltage_unbalance": _three_phases,

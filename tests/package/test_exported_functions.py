@@ -25,7 +25,6 @@ from powerzoo_jax.base.ranges import declared as _declared
 from powerzoo_jax.cases import load_case, read_matpower, to_threephase
 from powerzoo_jax.opf.dc.solve import Bids
 from powerzoo_jax.powerflow.admittances import BranchData
-from powerzoo_jax.powerflow.busbars.network import prepare_topology
 from tests.base.test_ranges import numbers, outside
 
 PACKAGES = (pf, opf, devices, cases)
@@ -100,7 +99,7 @@ meshed = cache(lambda: pf.prepare_meshed(grid()))
 outages = cache(lambda: pf.prepare_outages(grid(), participation=units()))
 switching = cache(lambda: pf.prepare_switching(grid()))
 splits = cache(lambda: pf.configurations(grid(), least_lines=1))
-substations = cache(lambda: prepare_topology(grid()))
+substations = cache(lambda: pf.prepare_topology(grid()))
 secure = cache(lambda: opf.prepare_secure_dc_opf(grid(), grid().p_load_mw[None]))
 dc_outages = cache(lambda: pf.prepare_dc_outages(grid()))
 three_phase_factors = cache(lambda: pf.prepare_threephase(phases()))
@@ -215,6 +214,20 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
         topology=np.asarray(substations().base),
         rate_pu=ratings(),
         only=np.array([0, 7], np.int32),
+    ),
+    "node_injection": lambda: dict(
+        network=substations(),
+        topology=np.asarray(substations().base),
+        p_pu=full(substations().n_element, -0.01),
+        q_pu=full(substations().n_element, -0.01),
+    ),
+    "prepare_topology": lambda: dict(case=grid(), plants=[1], storages=[2]),
+    "solve_topology": lambda: dict(
+        network=substations(),
+        p_pu=full(10, -0.01),
+        q_pu=full(10, -0.01),
+        topology=np.asarray(substations().base),
+        v_set_pu=full(5),
     ),
     "configurations": lambda: dict(
         case=load_case("case14"),
@@ -492,7 +505,15 @@ LISTED = set().union(*NO_NUMBERS.values())
 
 
 SLOW = [
-    *("n_minus_1", "rank_actions", "screen_outages", "solve_regulated", "solve_switched", "solve_threephase"),
+    *(
+        "n_minus_1",
+        "rank_actions",
+        "solve_topology",
+        "screen_outages",
+        "solve_regulated",
+        "solve_switched",
+        "solve_threephase",
+    ),
     *("solve_within_reactive_limits", "split_reactive", "ac_opf", "secure_dc_opf", "secure_programme"),
 ]
 
@@ -625,8 +646,9 @@ def _flat_types(kind: Any) -> set[Any]:
 
 
 HOST_ONLY = {"dual_bound", "infeasibility"}  # of a programme, in float64
+HANDS_ON = {"node_injection"}  # NaN to the solver, which tells it by its status
 MAY_BE_INFINITE = {"dc_programme", "secure_programme"}  # open limits of rows
-TRACED = [name for name in kernels() if name not in HOST_ONLY]
+TRACED = [name for name in kernels() if name not in HOST_ONLY | HANDS_ON]
 
 
 def statuses(out: Any) -> list[Any]:

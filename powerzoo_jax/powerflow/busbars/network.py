@@ -105,8 +105,8 @@ class TopologyNetwork:
 def prepare_topology(
     case: Case,
     *,
-    plants: Sequence[int] = (),
-    storages: Sequence[int] = (),
+    plants: Annotated[Sequence[int], axes("...", kind=WHOLE)] = (),
+    storages: Annotated[Sequence[int], axes("...", kind=WHOLE)] = (),
     dtype: Any = None,
     solver: str = AUTO,
 ) -> TopologyNetwork:

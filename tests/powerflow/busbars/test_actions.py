@@ -11,8 +11,16 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.cases import Case, load_case
-from powerzoo_jax.powerflow import Configurations, RankedActions, Status, apply_action, configurations, rank_actions
-from powerzoo_jax.powerflow.busbars.network import TopologyNetwork, prepare_topology
+from powerzoo_jax.powerflow import (
+    Configurations,
+    RankedActions,
+    Status,
+    TopologyNetwork,
+    apply_action,
+    configurations,
+    prepare_topology,
+    rank_actions,
+)
 from tests.references.busbars import Substations, base_topology, build_split, build_substations, solve_split
 
 
