@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "kernel.h"
@@ -88,6 +89,58 @@ int check(const Kernel &kernel, const Solvers<Real> &solvers, Ring &ring, bool b
   return wrong;
 }
 
+// The ring with two busbars at every bus, a unit at the first two, a load at the others and a shunt at the last.
+template <class Real>
+int check_split(const Kernel &kernel, const Solvers<Real> &solvers, const Ring &ring, bool dc) {
+  constexpr int batch = 531, buses = 4, branches = 4, elements = 13, nodes = 2 * buses;
+  const std::vector<int32_t> at{0, 1, 2, 3, 1, 2, 3, 0, 0, 1, 2, 3, 3}, holds{1, 1};
+  const std::vector<double> push{0.12, 0, 0.12, 0.01, 0.12, 0, 0.12, 0}, shunt{0.01, 0.05}, v_set{1, 1.01, 1, 1};
+  const Substations sub{buses, branches, 2, 1, elements, 0, 32, ring.order.data(), at.data(), holds.data(),
+                        ring.branch.data(), push.data(), shunt.data(), ring.v_base.data(), v_set.data()};
+  std::vector<int8_t> topology(batch * elements, 1);
+  std::vector<Real> p(batch * nodes), q(batch * nodes), x(6 * batch * nodes), flow(6 * batch * branches), residual(batch);
+  std::vector<int32_t> steps(batch), status(batch);
+  std::unique_ptr<bool[]> in_use(new bool[batch * nodes]);
+  unsigned draw = 1;
+  for (int k = 0; k < batch; k++)
+    for (int e = 0; e < elements; e++) {
+      draw = draw * 1664525u + 1013904223u;
+      if (k % 3 && draw >> 28 < 5) topology[k * elements + e] = int8_t(draw >> 24 & 3);  // 3 is no busbar
+    }
+  for (int k = 0; k < batch; k++) {
+    for (int i = 0; i < nodes; i++) p[k * nodes + i] = Real(i % buses == 1 ? 0.3 : i % buses == 0 ? 0 : -0.1);
+    if (k % 50 == 7) p[k * nodes + 2] = std::numeric_limits<Real>::quiet_NaN();
+    if (k % 50 == 9) q[k * nodes + 3] = -500;
+  }
+  const Split<Real> in{batch, topology.data(), p.data(), q.data(), nullptr, dc};
+  Real *part[6], *end[6];
+  for (int h = 0; h < 6; h++) part[h] = &x[h * batch * nodes], end[h] = &flow[h * batch * branches];
+  const SplitState<Real> out{{nullptr, nullptr, nullptr, nullptr, residual.data(), steps.data(), status.data()},
+                             part[0], part[1], part[2], part[3], in_use.get(),
+                             {end[0], end[1], end[2], end[3], end[4], end[5]}};
+  const int64_t tiles = (batch + LANES - 1) / LANES;
+  void *work = std::aligned_alloc(64, (kernel.split_bytes(sub) + 63) / 64 * 64);
+  solvers.split(sub, in, out, {1e-8, 0, 10}, 0, tiles, work);
+  const Real *given[4] = {part[0], part[1], part[2], part[3]};
+  Real *found[2] = {part[4], part[5]};
+  for (bool transposed : {false, true}) solvers.split_linear(sub, in, given, found, transposed, 0, tiles, work);
+  std::free(work);
+  int wrong = 0, solved = 0;
+  for (int k = 0; k < batch; k++) {
+    bool odd = false;
+    for (int e = 0; e < elements; e++) odd |= topology[k * elements + e] > 2;
+    solved += status[k] == CONVERGED;
+    wrong += odd != (status[k] == BAD_INPUT && odd) || (k % 3 == 0 && k % 50 != 7 && k % 50 != 9 && status[k] != CONVERGED);
+    for (int i = 0; i < nodes; i++) {
+      for (int h = 0; h < 6; h++) wrong += !std::isfinite(part[h][k * nodes + i]);
+      // what is given is injected where nothing is held
+      if (status[k] == CONVERGED && i % buses > 1 && in_use[k * nodes + i])
+        wrong += !(std::fabs(part[2][k * nodes + i] - p[k * nodes + i]) < (sizeof(Real) == 4 ? 1e-6 : 1.1e-8));
+    }
+  }
+  return wrong + (solved < batch / 3);
+}
+
 }  // namespace
 
 int main() {
@@ -99,6 +152,13 @@ int main() {
       const int found = check(**each, (*each)->of_floats, ring, by_lane, bounded) +
                         check(**each, (*each)->of_doubles, ring, by_lane, bounded);
       std::printf("%s%s: %d wrong\n", (*each)->name, by_lane ? ", topology by lane" : bounded ? ", limits" : "", found);
+      wrong += found;
+    }
+  for (const Kernel *const *each = kernels(); *each; ++each)
+    for (bool dc : {false, true}) {
+      const Ring ring;
+      const int found = check_split(**each, (*each)->of_floats, ring, dc) + check_split(**each, (*each)->of_doubles, ring, dc);
+      std::printf("%s, busbars%s: %d wrong\n", (*each)->name, dc ? " from DC angles" : "", found);
       wrong += found;
     }
   return wrong != 0;
