@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import fields, replace
 
 import jax
 import jax.numpy as jnp
@@ -140,6 +141,29 @@ def test_a_mirror_image_is_the_same_grid(dtype: str) -> None:
     swapped = np.roll(voltage(mirrored), sub.case.n_bus, axis=1)
     assert np.abs(swapped - voltage(found))[fine].max() < (1e-6 if dtype == "float32" else 1e-10)
     assert np.abs(found.q_to - mirrored.q_to)[fine].max() < (1e-5 if dtype == "float32" else 1e-9)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", BOTH)
+def test_the_order_of_the_buses_means_nothing(dtype: str, form: str) -> None:
+    sub = substations("14")
+    order = np.random.default_rng(2).permutation(sub.case.n_bus)
+    bus = type(sub.case.bus)(**{x.name: getattr(sub.case.bus, x.name)[order] for x in fields(sub.case.bus)})
+    drawn = reference.draw_topologies(sub, 16, splits=3, seed=9)
+    found = solved("14", *drawn, dtype=dtype, form=form)
+    with jax.enable_x64(dtype == "float64"):
+        network = prepare_topology(replace(sub.case, bus=bus), dtype=dtype, solver=form)
+
+        def solve(p: jax.Array, q: jax.Array, busbar: jax.Array) -> TopologyResult:
+            return solve_topology(network, *node_injection(network, busbar, p, q), busbar, solver=form)
+
+        given = (jnp.asarray(drawn.s.real, dtype), jnp.asarray(drawn.s.imag, dtype), jnp.asarray(drawn.topology))
+        other = jax.jit(jax.vmap(solve))(*given)
+    fine = found.status == Status.CONVERGED
+    assert np.array_equal(found.status, other.status)
+    v = voltage(found)[:, np.r_[order, order + sub.case.n_bus]]
+    assert np.abs(v - voltage(other))[fine].max() < VOLTAGES[dtype]
+    assert np.abs(found.q_from - np.asarray(other.q_from))[fine].max() < FLOWS[dtype]
 
 
 @pytest.mark.parametrize("form", FORMS)
