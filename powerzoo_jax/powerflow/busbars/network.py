@@ -27,6 +27,7 @@ from powerzoo_jax.base.solver_mode import AUTO, NATIVE, check_mode
 from powerzoo_jax.cases import Case, assert_valid
 from powerzoo_jax.cases.case import PV
 from powerzoo_jax.cases.topology import branch_positions, live_buses
+from powerzoo_jax.powerflow.busbars.newton import BusbarLanes, prepare_lanes
 from powerzoo_jax.powerflow.feeder.factors import nominal_injection
 from powerzoo_jax.powerflow.meshed.base_case import refuse_busbars, solve_base, voltage_setpoints
 from powerzoo_jax.powerflow.native.busbars import NativeBusbars, prepare_busbars
@@ -67,6 +68,7 @@ class TopologyNetwork:
     slack:     ()      int32  position of the reference bus
     counts:    static, numbers of elements of every kind
     native:    operands of the compiled kernel, None where the JAX form solves
+    lanes:     data of the JAX form, None where the kernel alone solves
     """
 
     AXES: ClassVar = {"E": "n_element", "S": "n_bus", "N": "n_node"}
@@ -86,6 +88,7 @@ class TopologyNetwork:
     slack: Array
     counts: ElementCounts = struct.field(pytree_node=False)
     native: NativeBusbars | None = None
+    lanes: BusbarLanes | None = None
 
     @property
     def n_bus(self) -> int:
@@ -160,6 +163,7 @@ def prepare_topology(
             slack=jnp.asarray(slack, jnp.int32),
             counts=counts,
             native=native,
+            lanes=None if solver == NATIVE else prepare_lanes(case, v, v_set, dtype),
             **{name: jnp.asarray(x, dtype) for name, x in numbers.items()},
         )
 

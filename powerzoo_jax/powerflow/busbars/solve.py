@@ -19,8 +19,8 @@ from jax.custom_derivatives import SymbolicZero
 from powerzoo_jax.base import struct
 from powerzoo_jax.base.errors import SolverError, unknown
 from powerzoo_jax.base.ranges import FINITE, NOT_NEGATIVE, WHOLE, axes, checks_ranges
-from powerzoo_jax.base.solver_mode import AUTO, NATIVE, check_mode
-from powerzoo_jax.powerflow.batching import batched_shell
+from powerzoo_jax.base.solver_mode import AUTO, NATIVE, by_mode, check_mode
+from powerzoo_jax.powerflow.batching import batched_shell, in_tiles
 from powerzoo_jax.powerflow.busbars.network import (
     BUSBAR,
     Flows,
@@ -32,6 +32,7 @@ from powerzoo_jax.powerflow.busbars.network import (
     place,
     reference,
 )
+from powerzoo_jax.powerflow.busbars.newton import solve_lanes, solve_linear_lanes
 from powerzoo_jax.powerflow.native.busbars import solve_busbars, solve_linear
 from powerzoo_jax.powerflow.result import Status
 
@@ -125,6 +126,12 @@ def solve_topology(
             'solver="native" is not what this network was prepared for. Leave solver="auto", or give prepare_topology '
             'solver="native".'
         )
+    if network.lanes is None:
+        if mode not in (AUTO, NATIVE):
+            raise SolverError(
+                f'The network was prepared for the compiled kernel alone. Leave solver="auto", not "{mode}".'
+            )
+        mode = NATIVE
     topology = topology.astype(jnp.int8)
     given = (topology, p_pu, q_pu) if v_set_pu is None else (topology, p_pu, q_pu, v_set_pu)
     return _expand(network, topology, _state_of(mode, start == DC)(network, *given))
@@ -144,7 +151,28 @@ def _state_of(mode: str, dc: bool) -> Callable[..., NodeState]:
         e, s = jnp.stack([e_re, e_im], -1), jnp.stack([p, q], -1)
         return NodeState(e, s, in_use, Flows(*pairs), residual, steps, status)
 
-    shell = batched_shell(kernel)
+    def in_lanes(adaptive: bool, network: TopologyNetwork, *given: Array) -> NodeState:
+        def tile(given: tuple[Array, ...]) -> NodeState:
+            topology, *numbers = given
+            placed = jax.vmap(functools.partial(place, network), out_axes=-1)(topology)
+            assert network.lanes is not None
+            found = solve_lanes(
+                network.lanes, placed, *(x.T for x in numbers), tol=TOL, steps=STEPS, dc=dc, adaptive=adaptive
+            )
+            e, s, *ends, residual, steps, status = jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), found)
+            return NodeState(e, s, placed.in_use.T, Flows(*ends), residual, steps, status)
+
+        state: NodeState = in_tiles(tile, given, cpu=adaptive)
+        return state
+
+    def core(network: TopologyNetwork, *given: Array) -> NodeState:
+        if mode == NATIVE:
+            return kernel(network, *given)
+        first = kernel if mode == AUTO and network.native is not None else functools.partial(in_lanes, True)
+        state: NodeState = by_mode(mode, first, functools.partial(in_lanes, False), network, *given)
+        return state
+
+    shell = batched_shell(core)
 
     @jax.custom_jvp
     def solve(network: TopologyNetwork, *given: Array) -> NodeState:
@@ -160,12 +188,25 @@ def _state_of(mode: str, dc: bool) -> Callable[..., NodeState]:
 
 
 @functools.cache
-def _linear_of(transposed: bool) -> Callable[..., Array]:
+def _linear_of(mode: str, transposed: bool) -> Callable[..., Array]:
     def kernel(network: TopologyNetwork, topology: Array, e: Array, right: Array) -> Array:
         assert network.native is not None
         return solve_linear(network.native, topology, e, right, transposed=transposed)
 
-    found: Callable[..., Array] = batched_shell(kernel)
+    def in_lanes(network: TopologyNetwork, topology: Array, *given: Array) -> Array:
+        assert network.lanes is not None
+        placed = jax.vmap(functools.partial(place, network), out_axes=-1)(topology)
+        e, right = (jnp.moveaxis(x, 0, -1) for x in given)
+        return jnp.moveaxis(solve_linear_lanes(network.lanes, placed, e, right, transposed=transposed), -1, 0)
+
+    def core(network: TopologyNetwork, *given: Array) -> Array:
+        if mode == NATIVE:
+            return kernel(network, *given)
+        first = kernel if mode == AUTO and network.native is not None else in_lanes
+        found: Array = by_mode(mode, first, in_lanes, network, *given)
+        return found
+
+    found: Callable[..., Array] = batched_shell(core)
     return found
 
 
@@ -195,7 +236,7 @@ def _tangent(primals: tuple[Any, ...], tangents: tuple[Any, ...], out: NodeState
         held = held.at[:, 1].set(solved * jnp.where(placed.holds, jnp.concatenate([grow, grow]), 0))
         right = right - product(held)
     solve, back = (
-        lambda _, b, transposed=transposed: _linear_of(transposed)(network, topology, lax.stop_gradient(out.e), b)
+        lambda _, b, transposed=transposed: _linear_of(mode, transposed)(network, topology, lax.stop_gradient(out.e), b)
         for transposed in (False, True)
     )
     turn = held + lax.custom_linear_solve(matrix, free * right, solve, transpose_solve=back)
