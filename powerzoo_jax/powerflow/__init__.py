@@ -7,6 +7,7 @@ from powerzoo_jax.powerflow.busbars.configurations import Configurations as Conf
 from powerzoo_jax.powerflow.busbars.configurations import action_names as action_names
 from powerzoo_jax.powerflow.busbars.configurations import configurations as configurations
 from powerzoo_jax.powerflow.busbars.network import TopologyNetwork as TopologyNetwork
+from powerzoo_jax.powerflow.busbars.network import element_injection as element_injection
 from powerzoo_jax.powerflow.busbars.network import node_injection as node_injection
 from powerzoo_jax.powerflow.busbars.network import prepare_topology as prepare_topology
 from powerzoo_jax.powerflow.busbars.solve import TopologyResult as TopologyResult

@@ -9,7 +9,7 @@ import numpy as np
 from powerzoo_jax.cases import Case
 from powerzoo_jax.powerflow.busbars.actions import rank_actions
 from powerzoo_jax.powerflow.busbars.configurations import action_names, configurations, line_names
-from powerzoo_jax.powerflow.busbars.network import prepare_topology
+from powerzoo_jax.powerflow.busbars.network import element_injection, prepare_topology
 from powerzoo_jax.powerflow.result import Status
 from powerzoo_jax.study.table import StudyTable
 
@@ -25,11 +25,8 @@ def action_table(case: Case, kept: float) -> StudyTable:
     """
     with jax.enable_x64(True):
         network, found = prepare_topology(case, dtype="float64"), configurations(case)
-        lines, units = network.counts.branches, network.counts.units
-        s = np.zeros(network.n_element, complex)
-        s[2 * lines : 2 * lines + units] = case.unit.p_mw + 1j * case.unit.q_mvar
-        s[2 * lines + units :][: network.counts.loads] = -(case.load.p_mw + 1j * case.load.q_mvar)
-        p, q = (jnp.asarray(part / case.base_mva) for part in (s.real, s.imag))
+        s, lines = element_injection(case, network), network.counts.branches
+        p, q = jnp.asarray(s.real), jnp.asarray(s.imag)
         rate = jnp.asarray(case.branch.rate_a_mva / case.base_mva) if case.branch.rate_a_mva.any() else None
         # without the rows that set a substation as it is
         splits = np.flatnonzero((np.asarray(found.topology) == 2).any(1))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import powerzoo_jax as pz
 from powerzoo_jax import load_case
 from powerzoo_jax.powerflow import (
     nominal_injection,
@@ -25,12 +26,29 @@ PAGE = (DOCS / "contingency.md").read_text(encoding="utf-8")
 
 @pytest.mark.long
 def test_the_example_charges_overloads_filters_actions_and_masks_bridges(run_snippet, snippets_of):
-    (body,) = snippets_of(PAGE)
+    body, _ = snippets_of(PAGE)
     low, high, *shape, legal, relieved, burdened = run_snippet(body).split()
     assert 0 < float(low) < float(high)
     assert shape == ["(16,", "25)"]  # 20 branches and 5 units
     assert int(legal) == 19  # of 20 branches one is a bridge: bus 8 hangs on it
     assert (int(relieved), int(burdened)) == (8, 0)
+
+
+@pytest.mark.full
+def test_the_best_action_splits_the_substation_behind_the_overloaded_line(run_snippet, snippets_of):
+    _, body = snippets_of(PAGE)
+    rows = [line.split(" | ") for line in run_snippet(body).splitlines()]
+    light, nominal = ([float(x) for x in numbers.split(" -> ")] for _, numbers in rows)
+    assert nominal == [1.08, 0.92] and nominal[1] > light[1] and nominal[0] > light[0] > 1
+    assert all(name.startswith("split bus 92") for name, _ in rows)
+
+
+@pytest.mark.full
+def test_the_page_counts_the_actions_that_end_an_overload():
+    table = pz.run_power_flow("pz_case118", actions=True).action
+    assert table is not None
+    ended, every = np.sum([not words for words in table.violation]), len(table)
+    assert f"{ended} of {every:,} actions" in PAGE and table["on_branch"][0] == "89-92 #1"
 
 
 @pytest.mark.long

@@ -27,7 +27,7 @@ FORMATS = {".npz", ".json", ".svg", ".png", ".gif", ".webp", ".html", ".mp4"}
 TRACES = sorted(DOCS.rglob("*.npz"))
 BOARDS = sorted(DOCS.rglob("*.json"))
 # by test_animation of its traces; of a network, not of a task
-MADE = {"animation.svg", "picture.png", "look/icon.svg", "look/logo.svg", "measurements/published.png"}
+MADE = {"actions.png", "animation.svg", "picture.png", "look/icon.svg", "look/logo.svg", "measurements/published.png"}
 REFERENCES = ("random", "trivial", "rule", "causal", "best", "bound", "feasible", "mean_costs", "n")
 QUOTES = ("rule", "causal", "best")
 QUOTED = re.compile(r"rule (-?\d+\.\d+),\s+causal\s+planner (-?\d+\.\d+),\s+best (-?\d+\.\d+)")

@@ -25,7 +25,7 @@ HOST = {
     *("prepare_meshed", "prepare_outages", "prepare_reactive", "prepare_regulators", "prepare_secure_dc_opf"),
     *("prepare_switching", "prepare_threephase", "nominal_injection", "nominal_phase_load", "scheduled_injection"),
     *("slack_share", "pad_dc", "pad_injections", "stack_meshed", "check_feeder", "check_meshed", "diagnose", "explain"),
-    *("action_names", "configurations", "prepare_topology"),
+    *("action_names", "configurations", "element_injection", "prepare_topology"),
     *("binding_rows", "case_offers", "make_cost_segments", "commitment_rules", "table_rules"),
     *("dual_bound", "infeasibility", "simplify_feeder"),
 }
@@ -129,8 +129,7 @@ def _switched() -> Call:
 
 def _actions() -> Call:
     network, found = pf.prepare_topology(CASE), pf.configurations(CASE)
-    lines, s = network.counts.branches, np.zeros(network.n_element, complex)
-    s[2 * lines : 2 * lines + network.counts.units] = CASE.unit.p_mw / CASE.base_mva
+    s = pf.element_injection(CASE, network)
     some = jnp.arange(0, found.n_action, 9, dtype=jnp.int32)
 
     def solve(network: Any, found: Any, p: Any, q: Any) -> Any:

@@ -35,7 +35,14 @@ NO_NUMBERS = {
     "a case": {
         *("assert_valid", "assert_valid_feeder", "validate", "validate_threephase", "isolate_unsupplied"),
         *("commitment_table", "case_offers", "nominal_injection", "nominal_phase_load", "scheduled_injection"),
-        *("action_names", "prepare_reactive", "prepare_regulators", "to_matpower", "to_pandapower"),
+        *(
+            "action_names",
+            "element_injection",
+            "prepare_reactive",
+            "prepare_regulators",
+            "to_matpower",
+            "to_pandapower",
+        ),
     },
     "a result of a solver, a prepared record, or several": {"explain", "split_prices", "stack_meshed", "stacked"},
     "a file, a net or a name": {

@@ -192,6 +192,18 @@ def list_elements(
     return counts, bus, on
 
 
+def element_injection(case: Case, network: TopologyNetwork) -> np.ndarray:
+    """Injections (E,) complex [pu] of the elements at the outputs and loads of the tables, 0 for all others.
+
+    network:  from `prepare_topology` of the case
+    """
+    counts = network.counts
+    units, loads = case.unit.p_mw + 1j * case.unit.q_mvar, case.load.p_mw + 1j * case.load.q_mvar
+    rest = np.zeros(counts.storages + counts.shunts)
+    parts = (np.zeros(2 * counts.branches), units, np.zeros(counts.plants), -loads, rest)
+    return np.asarray(np.concatenate(parts) / case.base_mva)
+
+
 def _rows_of(bus: np.ndarray, n_bus: int) -> np.ndarray:
     """Elements of every bus (S, K), padded with their number."""
     found: list[list[int]] = [[] for _ in range(n_bus)]

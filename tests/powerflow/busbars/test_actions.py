@@ -18,6 +18,8 @@ from powerzoo_jax.powerflow import (
     TopologyNetwork,
     apply_action,
     configurations,
+    element_injection,
+    nominal_injection,
     prepare_topology,
     rank_actions,
 )
@@ -153,6 +155,18 @@ def test_without_ratings_the_flows_before_take_their_place():
     rate = np.maximum(size, 0.1 * size.max())
     same = ranked(given, rate_pu=rate)
     np.testing.assert_allclose(result.loading[1:], same.loading[1:], rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["case24_ieee_rts", "case118"])
+def test_injections_of_the_elements_sum_to_those_of_the_buses(name):
+    """Several units a bus; beside them a plant and a storage, which inject nothing by themselves."""
+    case = load_case(name)
+    network = prepare_topology(case, plants=(3,), storages=(2, 9))
+    s = element_injection(case, network)
+    total = np.zeros(case.n_bus, complex)
+    np.add.at(total, np.asarray(network.bus), s)
+    total[case.slack_bus] = 0  # it balances
+    np.testing.assert_allclose(total, nominal_injection(case), atol=1e-12)
 
 
 def test_branches_without_a_rating_do_not_count():
