@@ -2,5 +2,5 @@
 
 from pathlib import Path
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 LIBRARY = Path(__file__).with_name("kernel.so")

@@ -192,25 +192,37 @@ ffi::Error bounded(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::Remaining
 }
 
 template <class Real>
-ffi::Error rest(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets, int64_t batch) {
+ffi::Error rest(ffi::ThreadPool pool, ffi::RemainingArgs args, ffi::RemainingRets rets, int64_t batch, bool flows) {
   constexpr ffi::DataType type = sizeof(Real) == 4 ? ffi::F32 : ffi::F64;
   Network net;
   Given<Real> in;
   if (const char *wrong = read(args, net, in, batch)) return refused(wrong);
-  const size_t nodes = batch * net.n, flows = batch * net.branches;
-  size_t size, next = 0, count = sizeof(Real) == 4 ? 4 : 2;
+  const size_t nodes = batch * net.n, branches = batch * net.branches;
+  size_t size[5], next = 0, count = sizeof(Real) == 4 ? 4 : 2, at = TABLES + 5;
   struct { const Real *at[4]; } state = {};
   for (size_t k = 0; k < count; k++) {
-    state.at[k] = operand<type>(args, TABLES + 5 + k, size);
-    if (size != nodes) return refused("a state has another shape");
+    state.at[k] = operand<type>(args, at++, size[0]);
+    if (size[0] != nodes) return refused("a state has another shape");
   }
-  const int32_t *status = operand<ffi::S32>(args, TABLES + 5 + count, size);
-  if (size != size_t(batch)) return refused("a state has another shape");
+  const int32_t *status = operand<ffi::S32>(args, at++, size[0]);
+  if (size[0] != size_t(batch)) return refused("a state has another shape");
   Rest<Real> out{};
-  if (sizeof(Real) == 8) out.d_re = result<type>(rets, 0, nodes), out.d_im = result<type>(rets, 1, nodes), next = 2;
-  out.p_left = result<type>(rets, next, nodes), out.q_left = result<type>(rets, next + 1, nodes);
-  bool fits = (!next || (out.d_re && out.d_im)) && out.p_left && out.q_left;
-  for (size_t k = 0; k < 6; k++) fits &= (out.ends[k] = result<type>(rets, next + 2 + k, flows)) != nullptr;
+  bool fits = true;
+  if (flows) {
+    out.half_charging = operand<type>(args, at, size[0]), out.r = operand<type>(args, at + 1, size[1]);
+    out.shunt = operand<type>(args, at + 2, size[2]), out.holds = operand<ffi::S32>(args, at + 3, size[3]);
+    out.slack = operand<ffi::S32>(args, at + 4, size[4]);
+    const size_t n = net.n;
+    if (size[0] != size_t(net.branches) || size[1] != size[0] || size[2] != 2 * n || size[3] != n || size[4] != 1)
+      return refused("the numbers of flows do not belong to the network");
+  } else if (sizeof(Real) == 8) {
+    out.d_re = result<type>(rets, 0, nodes), out.d_im = result<type>(rets, 1, nodes), next = 2;
+    fits = out.d_re && out.d_im;
+  }
+  out.p_left = result<type>(rets, next, nodes), out.q_left = result<type>(rets, next + 1, nodes), next += 2;
+  fits &= out.p_left && out.q_left;
+  for (Real *&end : out.ends) fits &= (end = result<type>(rets, next++, branches)) != nullptr;
+  for (size_t k = 0; flows && k < 4; k++) fits &= (out.sums[k] = result<type>(rets, next++, batch)) != nullptr;
   if (!fits) return refused("a result has another shape");
   return in_parallel(pool, batch, kernels()[0]->work_bytes(net), [=](int64_t first, int64_t last, void *work) {
     solvers(Real()).rest(net, in, state.at, status, out, first, last, work);
@@ -373,8 +385,8 @@ HANDLER(powerzoo_solve64, powerzoo::solve<double>, STEPS);
 #define ROUNDS BATCH.Attr<double>("tol").Attr<int64_t>("newton_steps")
 HANDLER(powerzoo_bounded32, powerzoo::bounded<float>, ROUNDS);
 HANDLER(powerzoo_bounded64, powerzoo::bounded<double>, ROUNDS);
-HANDLER(powerzoo_rest32, powerzoo::rest<float>, BATCH);
-HANDLER(powerzoo_rest64, powerzoo::rest<double>, BATCH);
+HANDLER(powerzoo_rest32, powerzoo::rest<float>, BATCH.Attr<bool>("flows"));
+HANDLER(powerzoo_rest64, powerzoo::rest<double>, BATCH.Attr<bool>("flows"));
 HANDLER(powerzoo_linear32, powerzoo::linear<float>, BATCH.Attr<bool>("transposed"));
 HANDLER(powerzoo_linear64, powerzoo::linear<double>, BATCH.Attr<bool>("transposed"));
 HANDLER(powerzoo_factor, powerzoo::factor, ffi::Ffi::Bind().RemainingArgs().RemainingRets());

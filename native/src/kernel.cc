@@ -24,6 +24,9 @@ typedef long long long8 __attribute__((vector_size(64), may_alias));
 typedef float float8 __attribute__((vector_size(32), may_alias));
 typedef float float16 __attribute__((vector_size(64), may_alias));
 typedef int int16 __attribute__((vector_size(64), may_alias));
+typedef double any_double8 __attribute__((vector_size(64), aligned(8), may_alias));  // at any place
+typedef float any_float8 __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int any_int8 __attribute__((vector_size(32), aligned(4), may_alias));
 
 // ---- numbers of 16 lanes -------------------------------------------------------------------------------------------
 
@@ -98,6 +101,88 @@ INLINE D inverse(D x) { return {inverse(x.a), inverse(x.b)}; }
 INLINE S inverse(S x) { return {1.0 / x.a}; }
 INLINE F inverse(F x) { return 1.0f / x; }
 
+// ---- rows of a batch ------------------------------------------------------------------------------------------------
+
+#if defined(__clang__) || __GNUC__ > 11
+#define MIX(x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
+#else
+#define MIX(x, y, ...) __builtin_shuffle(x, y, long8{__VA_ARGS__})
+#endif
+
+INLINE void transpose(double8 *r) {
+  double8 s[8];
+  for (int k = 0; k < 8; k += 2) {
+    s[k] = MIX(r[k], r[k + 1], 0, 8, 2, 10, 4, 12, 6, 14), s[k + 1] = MIX(r[k], r[k + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+  }
+  for (int h = 0; h < 4; h++) {
+    const int k = h + (h & 2);
+    r[k] = MIX(s[k], s[k + 2], 0, 1, 8, 9, 4, 5, 12, 13), r[k + 2] = MIX(s[k], s[k + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+  }
+  for (int k = 0; k < 4; k++) {
+    s[k] = MIX(r[k], r[k + 4], 0, 1, 2, 3, 8, 9, 10, 11), s[k + 4] = MIX(r[k], r[k + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+  }
+  for (int k = 0; k < 8; k++) r[k] = s[k];
+}
+
+INLINE double8 eight(const double *p) { return *(const any_double8 *)p; }
+INLINE double8 eight(const float *p) { return __builtin_convertvector(*(const any_float8 *)p, double8); }
+INLINE double8 eight(const int32_t *p) { return __builtin_convertvector(*(const any_int8 *)p, double8); }
+INLINE void eight(double *p, double8 x) { *(any_double8 *)p = x; }
+INLINE void eight(float *p, double8 x) { *(any_float8 *)p = __builtin_convertvector(x, any_float8); }
+
+// Columns of a row in runs of 8: part(first, many); the last run begins earlier where the columns are no multiple of 8.
+template <class Part>
+INLINE void in_eights(int columns, Part part) {
+  for (int k = 0; k < columns; k += 8) part(k + 8 <= columns || columns < 8 ? k : columns - 8, columns < 8 ? columns : 8);
+}
+
+// Columns first .. first + many - 1 of (batch, columns) in the rows of 16 lanes, and back in those that are wanted.
+template <class Number>
+INLINE void fetch(const Number *from, int columns, const int64_t *lane, int first, int many, D *to) {
+  for (int h = 0; h < 2; h++) {
+    double8 r[8] = {};
+    for (int k = 0; k < 8; k++) {
+      const Number *row = from + lane[8 * h + k] * columns + first;
+      if (many == 8) r[k] = eight(row);
+      else for (int c = 0; c < many; c++) r[k][c] = row[c];
+    }
+    transpose(r);
+    for (int c = 0; c < 8; c++) (h ? to[c].b : to[c].a) = r[c];
+  }
+}
+template <class Real>
+INLINE void put(Real *to, int columns, const int64_t *lane, const bool *wanted, int first, int many, const D *from) {
+  for (int h = 0; h < 2; h++) {
+    double8 r[8];
+    for (int c = 0; c < 8; c++) r[c] = h ? from[c].b : from[c].a;
+    transpose(r);
+    for (int k = 0; k < 8; k++) {
+      Real *row = to + lane[8 * h + k] * columns + first;
+      if (!wanted[8 * h + k]) continue;
+      if (many == 8) eight(row, r[k]);
+      else for (int c = 0; c < many; c++) row[c] = (Real)r[k][c];
+    }
+  }
+}
+
+// Lanes as masks: all bits where it holds.
+struct Lanes {
+  long8 a, b;
+};
+INLINE Lanes finite(D x) { return {x.a - x.a == 0.0, x.b - x.b == 0.0}; }
+INLINE Lanes above(D x, double y) { return {x.a > y, x.b > y}; }
+INLINE Lanes operator&(Lanes x, Lanes y) { return {x.a & y.a, x.b & y.b}; }
+INLINE Lanes operator|(Lanes x, Lanes y) { return {x.a | y.a, x.b | y.b}; }
+INLINE Lanes operator~(Lanes x) { return {~x.a, ~x.b}; }
+INLINE D choose(Lanes on, D x, D y) { return {on.a ? x.a : y.a, on.b ? x.b : y.b}; }
+INLINE D in_use(D x) { return choose({x.a != 0.0, x.b != 0.0}, all<D>(1), all<D>(0)); }
+INLINE Lanes mask(const bool *on) {
+  Lanes x;
+  for (int k = 0; k < 8; k++) x.a[k] = -(long long)on[k], x.b[k] = -(long long)on[8 + k];
+  return x;
+}
+INLINE bool at(Lanes x, int k) { return (k < 8 ? x.a[k] : x.b[k - 8]) != 0; }
+
 template <class T>
 constexpr int width() { return sizeof(T) / sizeof(typename T::scalar); }
 
@@ -141,6 +226,7 @@ struct Tile {
   scalar *x, *cells;              // (n, 2) right side, then correction; (y_off, 2) T_ij
   scalar *lower, *upper, *diag;   // factors by lane
   scalar **at;                    // (n) block of a column in the row that is eliminated
+  int32_t *place;                 // (n) node of a place in the case
 };
 
 template <class P>
@@ -163,12 +249,14 @@ static size_t lay_out(size_t n, size_t cells, size_t lower, size_t upper, Tile<T
   t.cells = cut<scalar>(rest, 2 * cells * w);
   t.lower = cut<scalar>(rest, 4 * lower * w), t.upper = cut<scalar>(rest, 4 * upper * w);
   t.diag = cut<scalar>(rest, 4 * n * w);
-  t.at = cut<scalar *>(rest, n);
+  t.at = cut<scalar *>(rest, n), t.place = cut<int32_t>(rest, n);
   return rest - work;
 }
 template <class T>
 static size_t lay_out(const Network &net, Tile<T> &t, char *work) {
-  return lay_out(net.n, net.y_row[net.n], net.l_row[net.n], net.u_row[net.n], t, work);
+  const size_t size = lay_out(net.n, net.y_row[net.n], net.l_row[net.n], net.u_row[net.n], t, work);
+  for (int i = 0; work && net.order && i < net.n; i++) t.place[net.order[i]] = i;
+  return size;
 }
 
 // ---- equations -----------------------------------------------------------------------------------------------------
@@ -384,31 +472,37 @@ INLINE bool finite(double x) { return x - x == 0; }
 template <class Real, class T>
 static void read_lanes(const Network &net, const Given<Real> &in, const int64_t *lane, const Tile<T> &t, bool *bad) {
   constexpr int w = LANES;
-  const int n = net.n;
-  for (int k = 0; k < w; k++) bad[k] = false;
-  for (int i = 0; i < n; i++) {
-    const int64_t at = net.order[i];
-    const double c = net.v_base[2 * i], d = net.v_base[2 * i + 1];
-    double *s = t.s + 2 * i * w, *v = t.v + 2 * i * w;
-    bool odd = false;
-    for (int k = 0; k < w; k++) {
-      s[k] = in.p[lane[k] * n + at], s[w + k] = in.q[lane[k] * n + at], v[k] = c, v[w + k] = d;
-      odd |= !finite(s[k]) | !finite(s[w + k]);
+  Lanes wrong = {};
+  in_eights(net.n, [&](int first, int many) __attribute__((always_inline)) {
+    D p[8], q[8], set[8], holds[8];
+    fetch(in.p, net.n, lane, first, many, p), fetch(in.q, net.n, lane, first, many, q);
+    if (in.v_set) fetch(in.v_set, net.n, lane, first, many, set);
+    if (in.v_set && in.holds) fetch(in.holds, net.n, lane, first, many, holds);
+    for (int h = 0; h < many; h++) {
+      const int i = t.place[first + h];
+      const D none = all<D>(0), c = all<D>(net.v_base[2 * i]), d = all<D>(net.v_base[2 * i + 1]);
+      double *s = t.s + 2 * i * w, *v = t.v + 2 * i * w;
+      const Lanes sound_p = finite(p[h]), sound_q = finite(q[h]);
+      store(s, choose(sound_p, p[h], none)), store(s + w, choose(sound_q, q[h], none));
+      if (net.unknown[2 * i]) wrong = wrong | ~sound_p;
+      if (net.unknown[2 * i + 1]) wrong = wrong | ~sound_q;
+      store(v, c), store(v + w, d);
+      if (!in.v_set || (!in.holds && net.unknown[2 * i + 1])) continue;
+      const double e = net.v_base[2 * i], f = net.v_base[2 * i + 1];
+      const D over = set[h] / all<D>(__builtin_sqrt(e * e + f * f));
+      const Lanes fine = finite(over) & above(over, 0), held = in.holds ? above(holds[h], 0) : ~Lanes{};
+      wrong = wrong | (held & ~fine);
+      store(v, choose(held & fine, c * over, c)), store(v + w, choose(held & fine, d * over, d));
     }
-    if (odd)
-      for (int k = 0; k < w; k++)
-        for (int h = 0; h < 2; h++)
-          if (!finite(s[h * w + k])) s[h * w + k] = 0, bad[k] |= net.unknown[2 * i + h] != 0;
-    if (!in.v_set) continue;
-    if (in.holds ? false : net.unknown[2 * i + 1]) continue;
-    const double size = __builtin_sqrt(c * c + d * d);
-    for (int k = 0; k < w; k++) {
-      if (in.holds && !in.holds[lane[k] * n + at]) continue;
-      const double over = in.v_set[lane[k] * n + at] / size;
-      const bool fine = finite(over) && over > 0;
-      bad[k] |= !fine, v[k] = fine ? c * over : c, v[w + k] = fine ? d * over : d;
-    }
-  }
+  });
+  for (int k = 0; k < w; k++) bad[k] = at(wrong, k);
+}
+
+template <class Real>
+INLINE D rounded(D x) {
+  if (sizeof(Real) == 8) return x;
+  return {__builtin_convertvector(__builtin_convertvector(x.a, float8), double8),
+          __builtin_convertvector(__builtin_convertvector(x.b, float8), double8)};
 }
 
 // Deviation e from the base voltages, V = V_b (1 + e), of the lanes that are asked for, and what Real rounds off it.
@@ -416,26 +510,26 @@ template <class Real, class T>
 static void write_lanes(const Network &net, const Tile<T> &t, const int64_t *lane, const bool *wanted,
                         const Solution<Real> &out) {
   constexpr int w = LANES;
-  for (int i = 0; i < net.n; i++) {
-    const double c = net.v_base[2 * i], d = net.v_base[2 * i + 1], over = 1 / (c * c + d * d);
-    const D x = load<D>(t.v + 2 * i * w), y = load<D>(t.v + (2 * i + 1) * w);
-    alignas(64) double e[w], f[w];
-    store(e, over * (c * x + d * y) - all<D>(1)), store(f, over * (c * y - d * x));
-    for (int k = 0; k < w; k++) {
-      if (!wanted[k]) continue;
-      const int64_t at = lane[k] * net.n + net.order[i];
-      out.e_re[at] = (Real)e[k], out.e_im[at] = (Real)f[k];
-      if (out.d_re) out.d_re[at] = (Real)(e[k] - (Real)e[k]), out.d_im[at] = (Real)(f[k] - (Real)f[k]);
+  in_eights(net.n, [&](int first, int many) __attribute__((always_inline)) {
+    D e[8], f[8];
+    for (int h = 0; h < many; h++) {
+      const int i = t.place[first + h];
+      const double c = net.v_base[2 * i], d = net.v_base[2 * i + 1], over = 1 / (c * c + d * d);
+      const D x = load<D>(t.v + 2 * i * w), y = load<D>(t.v + (2 * i + 1) * w);
+      e[h] = over * (c * x + d * y) - all<D>(1), f[h] = over * (c * y - d * x);
     }
-  }
+    put(out.e_re, net.n, lane, wanted, first, many, e), put(out.e_im, net.n, lane, wanted, first, many, f);
+    if (!out.d_re) return;
+    for (int h = 0; h < many; h++) e[h] = e[h] - rounded<Real>(e[h]), f[h] = f[h] - rounded<Real>(f[h]);
+    put(out.d_re, net.n, lane, wanted, first, many, e), put(out.d_im, net.n, lane, wanted, first, many, f);
+  });
 }
 
 // Admittances and unknowns of 16 lanes.
 template <class Real, class T>
 static void read_topology(const Network &net, const Given<Real> &in, const int64_t *lane, const Tile<T> &t) {
   constexpr int w = LANES;
-  const auto add = [&](double *to, const double *y, const double *on) __attribute__((always_inline)) {
-    const D share = load<D>(on);
+  const auto add = [&](double *to, const double *y, D share) __attribute__((always_inline)) {
     store(to, load<D>(to) + y[0] * share), store(to + w, load<D>(to + w) + y[1] * share);
   };
   for (int k = 0; k < 2 * net.y_row[net.n]; k++) store(t.y_off + (size_t)k * w, all<D>(in.in_service ? 0 : net.y_off[k]));
@@ -444,11 +538,13 @@ static void read_topology(const Network &net, const Given<Real> &in, const int64
     store(t.free + i * w, all<D>(net.unknown[i]));
   }
   if (in.in_service) {
+    D service[8] = {};
     for (int b = 0; b < net.branches; b++) {
       const int32_t *at = net.ends + 4 * (size_t)b;
       const double *y = net.branch + 12 * (size_t)b;
-      alignas(64) double on[w], off[w];
-      for (int k = 0; k < w; k++) on[k] = in.in_service[lane[k] * net.branches + b] != 0, off[k] = on[k] - 1;
+      const int ahead = net.branches - b;
+      if (b % 8 == 0) fetch(in.in_service, net.branches, lane, b, ahead < 8 ? ahead : 8, service);
+      const D on = in_use(service[b % 8]), off = on - all<D>(1);
       add(t.y_own + 2 * at[0] * w, y, off), add(t.y_own + 2 * at[1] * w, y + 6, off);
       if (at[0] == at[1]) {  // both ends at one node
         add(t.y_own + 2 * at[0] * w, y + 2, off), add(t.y_own + 2 * at[0] * w, y + 4, off);
@@ -458,25 +554,32 @@ static void read_topology(const Network &net, const Given<Real> &in, const int64
     }
   }
   if (in.holds)
-    for (int i = 0; i < net.n; i++)
-      for (int k = 0; k < w; k++)
-        t.free[(2 * i + 1) * w + k] = net.unknown[2 * i] | net.unknown[2 * i + 1] ? !in.holds[lane[k] * net.n + net.order[i]] : 0;
+    in_eights(net.n, [&](int first, int many) __attribute__((always_inline)) {
+      D holds[8];
+      fetch(in.holds, net.n, lane, first, many, holds);
+      for (int h = 0; h < many; h++) {
+        const int i = t.place[first + h];
+        const double varies = net.unknown[2 * i] | net.unknown[2 * i + 1];
+        store(t.free + (2 * i + 1) * w, varies * (all<D>(1) - in_use(holds[h])));
+      }
+    });
 }
 
 // Voltages V_b (1 + e + d) of 16 lanes from deviations; d may be null.
 template <class Real, class T>
 static void read_deviation(const Network &net, const Real *const *state, const int64_t *lane, const Tile<T> &t) {
   constexpr int w = LANES;
-  for (int i = 0; i < net.n; i++) {
-    const double c = net.v_base[2 * i], d = net.v_base[2 * i + 1];
-    double *v = t.v + 2 * i * w;
-    for (int k = 0; k < w; k++) {
-      const int64_t at = lane[k] * net.n + net.order[i];
-      const double a = 1.0 + ((double)state[0][at] + (state[2] ? state[2][at] : 0));
-      const double b = (double)state[1][at] + (state[3] ? state[3][at] : 0);
-      v[k] = c * a - d * b, v[w + k] = d * a + c * b;
+  in_eights(net.n, [&](int first, int many) __attribute__((always_inline)) {
+    D x[4][8] = {};
+    for (int h = 0; h < 4; h++)
+      if (state[h]) fetch(state[h], net.n, lane, first, many, x[h]);
+    for (int h = 0; h < many; h++) {
+      const int i = t.place[first + h];
+      const double c = net.v_base[2 * i], d = net.v_base[2 * i + 1];
+      const D a = 1.0 + (x[0][h] + x[2][h]), b = x[1][h] + x[3][h];
+      store(t.v + 2 * i * w, c * a - d * b), store(t.v + (2 * i + 1) * w, d * a + c * b);
     }
-  }
+  });
 }
 
 template <class Real>
@@ -516,17 +619,18 @@ INLINE void hold_still(const Network &net, const Tile<T> &t, const Progress &of)
 constexpr int TRIED = 4;         // steps that show how fast a lane gets on
 
 // Chord steps of the lanes that are open, `least` of them at least; a lane that would not be done by `most` stops early.
+template <int LEVEL>
 static void chord(const Network &net, const Tile<F> &t, Progress &of, const bool *open, double tol, int least, int most) {
   bool on[LANES];
   alignas(64) double before[LANES];
   memcpy(on, open, sizeof on);
-  store(of.left, mismatch<false, 0, true, D>(net, t));
+  store(of.left, mismatch<false, LEVEL, true, D>(net, t));
   for (int step = 0; step < most && of.ask(tol, on, step < least); step++) {
     hold_still(net, t, of);
     memcpy(before, of.left, sizeof before);
     solve_shared(net, t.x);
     turn(net.n, t, of.part);
-    store(of.left, mismatch<false, 0, true, D>(net, t));
+    store(of.left, mismatch<false, LEVEL, true, D>(net, t));
     if (step + 1 != TRIED) continue;
     for (int k = 0; k < LANES; k++) {
       double ahead = of.left[k];
@@ -637,7 +741,7 @@ static void solve(const Network &net, const Given<Real> &in, const Solution<Real
     for (int k = 0; k < w; k++) open[k] = lane + k < end, at[k] = open[k] ? lane + k : lane;
     read_lanes(net, in, at, t, bad);
     Progress of;
-    chord(net, t, of, open, limits.tol, 0, limits.chord_steps);
+    chord<0>(net, t, of, open, limits.tol, 0, limits.chord_steps);
     for (int k = 0; k < w; k++) {
       done[k] = open[k] && of.left[k] <= limits.tol && !of.lost[k];
       if (done[k]) judge(out, of, k, at[k], bad[k], limits.tol);
@@ -779,40 +883,76 @@ static void rest_of(const Network &net, const Given<Real> &in, const Real *const
       open[k] = lane + k < end, at[k] = open[k] ? lane + k : lane;
       solved[k] = open[k] && status[at[k]] == CONVERGED;
     }
+    const Lanes known = mask(solved);
     read_lanes(net, in, at, t, bad);
     if (BY_LANE) read_topology(net, in, at, t);
     read_deviation(net, state, at, t);
-    if (out.d_re) {
+    if (sizeof(Real) == 8) {
       Progress of;
-      if (!BY_LANE) chord(net, t, of, solved, FINE, 1, FINER);
-      newton<BY_LANE>(net, t, of, solved, FINE, FINEST);
+      bool todo[w], any = BY_LANE;
+      if (!BY_LANE) chord<1>(net, t, of, solved, FINE, 1, FINER);
+      for (int k = 0; k < w; k++) any |= todo[k] = solved[k] && (BY_LANE || !(of.left[k] <= FINE));
+      if (any) newton<BY_LANE>(net, t, of, todo, FINE, FINEST);
     } else {
       mismatch<BY_LANE, 1, false, D>(net, t);
     }
-    for (int i = 0; i < net.n; i++) {
-      const double c = net.v_base[2 * i], d = net.v_base[2 * i + 1], over = 1 / (c * c + d * d);
-      const double *v = t.v + 2 * i * w, *s = t.s + 2 * i * w, *now = t.now + 2 * i * w;
-      for (int k = 0; k < w; k++) {
-        if (!open[k]) continue;
-        const int64_t to = at[k] * net.n + net.order[i];
-        out.p_left[to] = (Real)(s[k] - now[k]), out.q_left[to] = (Real)(s[w + k] - now[w + k]);
+    D sums[4] = {};
+    int done = 0;  // columns that are counted: the last run begins before
+    in_eights(net.n, [&](int first, int many) __attribute__((always_inline)) {
+      D x[4][8];
+      if (out.d_re) fetch(state[0], net.n, at, first, many, x[2]), fetch(state[1], net.n, at, first, many, x[3]);
+      for (int h = 0; h < many; h++) {
+        const int i = t.place[first + h];
+        const double c = net.v_base[2 * i], d = net.v_base[2 * i + 1], over = 1 / (c * c + d * d);
+        const double *v = t.v + 2 * i * w, *s = t.s + 2 * i * w, *now = t.now + 2 * i * w;
+        const D a = load<D>(v), b = load<D>(v + w), none = all<D>(0);
+        x[0][h] = load<D>(s) - load<D>(now), x[1][h] = load<D>(s + w) - load<D>(now + w);
+        if (out.slack) {
+          const int bus = first + h;
+          x[0][h] = bus == *out.slack ? none - x[0][h] : none;
+          x[1][h] = load<D>((out.holds[bus] ? now : s) + w);
+          if (bus < done) continue;
+          const D square = a * a + b * b;
+          sums[2] = sums[2] + (double)out.shunt[2 * bus] * square, sums[3] = sums[3] - (double)out.shunt[2 * bus + 1] * square;
+        }
         if (!out.d_re) continue;
-        out.d_re[to] = solved[k] ? (Real)(over * (c * v[k] + d * v[w + k]) - 1.0 - state[0][to]) : 0;
-        out.d_im[to] = solved[k] ? (Real)(over * (c * v[w + k] - d * v[k]) - state[1][to]) : 0;
+        x[2][h] = choose(known, over * (c * a + d * b) - all<D>(1) - x[2][h], none);
+        x[3][h] = choose(known, over * (c * b - d * a) - x[3][h], none);
       }
-    }
-    for (int b = 0; b < net.branches; b++) {
-      const int32_t *ends = net.ends + 4 * (size_t)b;
-      const double *y = net.branch + 12 * (size_t)b + 8, *f = t.v + 2 * ends[0] * w, *g = t.v + 2 * ends[1] * w;
-      for (int k = 0; k < w; k++) {
-        if (!open[k]) continue;
-        const int64_t to = at[k] * net.branches + b;
-        const double on = BY_LANE && in.in_service ? in.in_service[to] != 0 : 1.0;
-        const double ur = y[2] * f[k] - y[3] * f[w + k], ui = y[2] * f[w + k] + y[3] * f[k];
-        const double dr = on * (ur - g[k]), di = on * (ui - g[w + k]);
-        out.ends[0][to] = (Real)(y[0] * dr - y[1] * di), out.ends[1][to] = (Real)(y[0] * di + y[1] * dr);
-        out.ends[2][to] = (Real)ur, out.ends[3][to] = (Real)ui, out.ends[4][to] = (Real)g[k], out.ends[5][to] = (Real)g[w + k];
+      put(out.p_left, net.n, at, open, first, many, x[0]), put(out.q_left, net.n, at, open, first, many, x[1]);
+      done = first + many;
+      if (!out.d_re) return;
+      put(out.d_re, net.n, at, open, first, many, x[2]), put(out.d_im, net.n, at, open, first, many, x[3]);
+    });
+    done = 0;
+    in_eights(net.branches, [&](int first, int many) __attribute__((always_inline)) {
+      D x[6][8], service[8];
+      if (BY_LANE && in.in_service) fetch(in.in_service, net.branches, at, first, many, service);
+      for (int h = 0; h < many; h++) {
+        const int32_t *ends = net.ends + 4 * (size_t)(first + h);
+        const double *y = net.branch + 12 * (size_t)(first + h) + 8;
+        const double *f = t.v + 2 * (size_t)ends[0] * w, *g = t.v + 2 * (size_t)ends[1] * w;
+        const D fr = load<D>(f), fi = load<D>(f + w), gr = load<D>(g), gi = load<D>(g + w);
+        const D ur = y[2] * fr - y[3] * fi, ui = y[2] * fi + y[3] * fr;
+        D dr = ur - gr, di = ui - gi;
+        if (BY_LANE && in.in_service) dr = in_use(service[h]) * dr, di = in_use(service[h]) * di;
+        const D ir = y[0] * dr - y[1] * di, ii = y[0] * di + y[1] * dr;
+        x[0][h] = ir, x[1][h] = ii, x[2][h] = ur, x[3][h] = ui, x[4][h] = gr, x[5][h] = gi;
+        if (!out.slack) continue;
+        const double half = out.half_charging[first + h], r = out.r[first + h];
+        x[2][h] = ur * ir + ui * ii, x[3][h] = ui * ir - ur * ii - half * (ur * ur + ui * ui);
+        x[4][h] = all<D>(0) - (gr * ir + gi * ii), x[5][h] = gr * ii - gi * ir - half * (gr * gr + gi * gi);
+        if (first + h < done) continue;
+        sums[0] = sums[0] + r * (ir * ir + ii * ii), sums[1] = sums[1] + (x[3][h] + x[5][h]);
       }
+      done = first + many;
+      for (int h = 0; h < 6; h++) put(out.ends[h], net.branches, at, open, first, many, x[h]);
+    });
+    for (int h = 0; out.slack && h < 4; h++) {
+      alignas(64) double sum[w];
+      store(sum, sums[h]);
+      for (int k = 0; k < w; k++)
+        if (open[k]) out.sums[h][at[k]] = (Real)sum[k];
     }
   }
 }

@@ -51,6 +51,11 @@ template <class Real>
 struct Rest {
   Real *d_re, *d_im, *p_left, *q_left;
   Real *ends[6];                             // (batch, branches): series current, voltage behind the ratio, at the end
+  // Where `slack` is given, flows in place of these: p_left and q_left take the active power that the slack adds and the
+  // injection of nodes that hold their magnitude, ends the series current, p_from, q_from, p_to and q_to.
+  const Real *half_charging, *r, *shunt;     // (branches), (branches), (n, 2) [pu], in case order as what follows
+  const int32_t *holds, *slack;              // (n) as the network has it, (1) place of the slack
+  Real *sums[4];                             // (batch): losses, then consumption of the shunts
 };
 
 struct Limits {

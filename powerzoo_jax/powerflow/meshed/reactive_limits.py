@@ -35,8 +35,8 @@ from powerzoo_jax.powerflow.implicit import sweep
 from powerzoo_jax.powerflow.meshed.base_case import admittance, factored, held_buses, power_slope, unknown_rows
 from powerzoo_jax.powerflow.meshed.factors import MeshedFactors
 from powerzoo_jax.powerflow.meshed.slack import base_magnitude
-from powerzoo_jax.powerflow.meshed.solve import MeshedResult, expand, solve_meshed
-from powerzoo_jax.powerflow.native.solve import BoundedState, solve_bounded
+from powerzoo_jax.powerflow.meshed.solve import MeshedResult, results_of, solve_meshed
+from powerzoo_jax.powerflow.native.solve import BoundedState, read_flows, solve_bounded
 from powerzoo_jax.powerflow.result import Status
 
 ROUNDS = 30
@@ -264,8 +264,10 @@ def _kernel_shell() -> Any:
         factors, limits, rounds = prepared
         bounds = (limits.q_min, limits.q_max)
         found = solve_bounded(factors.native, (p, q, v_set), limits.bus, bounds, factors.held, rounds)
-        finish = jax.vmap(lambda found, *lane: _found(ReactiveLimitInputs(factors, limits, *lane), found))
-        return finish(found, p, q, v_set)  # type: ignore[no-any-return]
+        flows = read_flows(factors, (p, found.q), found.state, holds=found.holds)
+        flow = results_of(factors, p, found.state, flows)
+        finish = jax.vmap(lambda found, flow, *lane: _found(ReactiveLimitInputs(factors, limits, *lane), found, flow))
+        return finish(found, flow, p, q, v_set)  # type: ignore[no-any-return]
 
     def own(prepared: Any, *lanes: Array) -> ReactiveLimitIteration:
         return jax.vmap(lambda of, *lane: _adaptive(ReactiveLimitInputs(*of[:2], *lane), of[2]))(prepared, *lanes)  # type: ignore[no-any-return]
@@ -273,11 +275,9 @@ def _kernel_shell() -> Any:
     return batched_shell(core, own)
 
 
-def _found(given: ReactiveLimitInputs, found: BoundedState) -> ReactiveLimitIteration:
+def _found(given: ReactiveLimitInputs, found: BoundedState, flow: MeshedResult) -> ReactiveLimitIteration:
     """The end of the loop from what the kernel found in one scenario."""
     limits, at = given.limits, found.at_limit
-    limit = jnp.where(at > 0, limits.q_max, jnp.where(at < 0, limits.q_min, 0))
-    flow = expand(given.factors, given.p, given.q.at[limits.bus].add(limit), None, found.state)
     solved = flow.status == Status.CONVERGED
     v = jnp.where((at == 0) & solved, given.v_set[limits.bus], flow.v_pu[limits.bus])
     return ReactiveLimitIteration(

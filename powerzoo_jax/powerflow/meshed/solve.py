@@ -11,6 +11,7 @@ voltages only does not pay for this.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
@@ -28,7 +29,7 @@ from powerzoo_jax.powerflow.chord import iterate
 from powerzoo_jax.powerflow.meshed import chord
 from powerzoo_jax.powerflow.meshed import equations as eqs
 from powerzoo_jax.powerflow.meshed.base_case import POLISH, VOLTAGE_TOL, StepCounts
-from powerzoo_jax.powerflow.meshed.branches import NetworkData, Polished, SolvedState, branch_ends
+from powerzoo_jax.powerflow.meshed.branches import Ends, NetworkData, Polished, SolvedState, branch_ends
 from powerzoo_jax.powerflow.meshed.chord import ChordIteration, ChordLanes, Shared
 from powerzoo_jax.powerflow.meshed.derivative import LinearMode, solve_linear, state_tangent
 from powerzoo_jax.powerflow.meshed.exact import exact_ends
@@ -37,7 +38,7 @@ from powerzoo_jax.powerflow.meshed.fixed import FixedLanes, solve_fixed, solve_r
 from powerzoo_jax.powerflow.meshed.newton import newton
 from powerzoo_jax.powerflow.meshed.slack import base_magnitude, normal_share, slack_mask
 from powerzoo_jax.powerflow.native.solve import TOL as MISMATCH_TOL
-from powerzoo_jax.powerflow.native.solve import solve_native
+from powerzoo_jax.powerflow.native.solve import Readings, read_flows, solve_native
 from powerzoo_jax.powerflow.result import PowerFlowResult, Status
 
 
@@ -181,7 +182,10 @@ def solve_meshed(
         share = normal_share(factors, slack_share)
         return expand(factors, p_pu, q_pu, share, solve(grid, p_pu, q_pu, v_set, share))
     given = (p_pu, q_pu) if v_set_pu is None else (p_pu, q_pu, v_set_pu)
-    return expand(factors, p_pu, q_pu, None, solve(grid, *given))
+    found = solve(grid, *given)
+    if native is None:
+        return expand(factors, p_pu, q_pu, None, found)
+    return _reading(mode)(_readable(factors), p_pu, q_pu, found)
 
 
 def _check_prepared(factors: MeshedFactors, mode: str, *, shared: bool) -> None:
@@ -330,25 +334,67 @@ def _newton(shared: Shared, given: tuple[Array, ...], lanes: ChordLanes) -> Chor
     return ChordLanes(*chord.outside(shared.layout, e), residual, lanes.steps + steps, lanes.stopped, status)
 
 
+def _readable(factors: MeshedFactors) -> MeshedFactors:
+    """The part of the factors that flows are read with."""
+    return dataclasses.replace(factors, layout=None, core=None, branch=None)  # type: ignore[arg-type]
+
+
+# a shell of lanes takes arrays
+_READ = jax.tree.structure((0, 0, SolvedState(0, 0, Polished(0, 0, 0, 0, 0, Ends(*[0] * 6)), 0, 0, 0)))  # type: ignore[arg-type]
+
+
+@functools.lru_cache(maxsize=8)
+def _reading(mode: str) -> Callable[..., MeshedResult]:
+    """Result of one scenario (factors, p, q, state): read by the kernel where it solves, differentiated as `expand`."""
+
+    def core(factors: MeshedFactors, *leaves: Array) -> MeshedResult:
+        def in_kernel(p: Array, q: Array, found: SolvedState) -> MeshedResult:
+            return results_of(factors, p, found, read_flows(factors, (p, q), found))
+
+        def in_jax(p: Array, q: Array, found: SolvedState) -> MeshedResult:
+            return jax.vmap(expand, in_axes=(None, 0, 0, None, 0))(factors, p, q, None, found)
+
+        given = jax.tree.unflatten(_READ, leaves)
+        if mode == NATIVE:
+            return in_kernel(*given)
+        return by_mode(mode, in_kernel, in_jax, *given)  # type: ignore[no-any-return]
+
+    def own(factors: MeshedFactors, *leaves: Array) -> MeshedResult:
+        p, q, found = jax.tree.unflatten(_READ, leaves)
+        return jax.vmap(expand, in_axes=(0, 0, 0, None, 0))(factors, p, q, None, found)
+
+    shell = batched_shell(core, own)
+
+    @jax.custom_jvp
+    def read(factors: MeshedFactors, p: Array, q: Array, found: SolvedState) -> MeshedResult:
+        return shell(factors, *jax.tree.leaves((p, q, found)))  # type: ignore[no-any-return]
+
+    @read.defjvp
+    def _(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[MeshedResult, MeshedResult]:
+        def plain(factors: MeshedFactors, p: Array, q: Array, found: SolvedState) -> MeshedResult:
+            return expand(factors, p, q, None, found)
+
+        return read(*primals), jax.jvp(plain, primals, tangents)[1]
+
+    return read
+
+
 def expand(factors: MeshedFactors, p_pu: Array, q_pu: Array, share: Array | None, found: SolvedState) -> MeshedResult:
     """From the state to voltages, flows, losses and the injections of buses that hold their magnitude."""
     flow, last = factors.flow, found.polished
-    ends = last.ends
-    p_pu, q_pu = eqs.finite(p_pu), eqs.finite(q_pu)
-    v_re, v_im = _at_base(factors, found.e_re, found.e_im)
+    ends, q_pu = last.ends, eqs.finite(q_pu)
     # charging may be most of a flow: the voltage that a stop at the tolerance leaves off would show
     fine = _at_base(factors, found.e_re + last.d_re, found.e_im + last.d_im)
     size_from, size_to = ends.u_re**2 + ends.u_im**2, ends.w_re**2 + ends.w_im**2
     q_from = ends.u_im * ends.i_re - ends.u_re * ends.i_im - flow.half_charging * size_from
     q_to = ends.w_re * ends.i_im - ends.w_im * ends.i_re - flow.half_charging * size_to
     size = fine[0] ** 2 + fine[1] ** 2
-    q_bus = q_pu - jnp.where(factors.held, last.q_left, 0)
     p_added = jnp.where(slack_mask(factors), -last.p_left, 0)
     if share is not None:
         p_added = p_added + eqs.finite(share) * last.p_shared
-    return MeshedResult(
-        v_re=v_re,
-        v_im=v_im,
+    flows = Readings(
+        p_added=p_added,
+        q_bus=q_pu - jnp.where(factors.held, last.q_left, 0),
         i_re=ends.i_re,
         i_im=ends.i_im,
         p_from=ends.u_re * ends.i_re + ends.u_im * ends.i_im,
@@ -357,16 +403,28 @@ def expand(factors: MeshedFactors, p_pu: Array, q_pu: Array, share: Array | None
         q_to=q_to,
         p_loss=jnp.sum(flow.r * (ends.i_re**2 + ends.i_im**2)),
         q_loss=jnp.sum(q_from + q_to),
-        p_slack=(p_pu + p_added)[factors.slack],
-        q_slack=q_bus[factors.slack],
-        p_added=p_added,
-        q_bus=q_bus,
         p_shunt=jnp.sum(factors.shunt[:, 0] * size),
         q_shunt=-jnp.sum(factors.shunt[:, 1] * size),
+    )
+    return _result(factors, p_pu, found, flows)
+
+
+def _result(factors: MeshedFactors, p_pu: Array, found: SolvedState, flows: Readings) -> MeshedResult:
+    v_re, v_im = _at_base(factors, found.e_re, found.e_im)
+    return MeshedResult(
+        v_re=v_re,
+        v_im=v_im,
+        p_slack=(eqs.finite(p_pu) + flows.p_added)[factors.slack],
+        q_slack=flows.q_bus[factors.slack],
         residual=found.residual,
         iterations=found.iterations,
         status=found.status,
+        **flows._asdict(),
     )
+
+
+# results of a batch from its states and what is read off them
+results_of = jax.vmap(_result, in_axes=(None, 0, 0, 0))
 
 
 def _at_base(factors: MeshedFactors, e_re: Array, e_im: Array) -> tuple[Array, Array]:

@@ -50,11 +50,14 @@ def solve_native(
 class BoundedState(NamedTuple):
     """Solved state of a batch within reactive limits of m buses, (B, ..).
 
+    q, holds:         (B, N)  [pu], bool  injections with what buses at a limit give, and who holds its magnitude
     at_limit:         (B, m)  int32  -1, 0 or 1
     rounds, settled:  (B,)    int32  power flows solved, and whether every limit is met
     """
 
     state: SolvedState
+    q: Array
+    holds: Array
     at_limit: Array
     rounds: Array
     settled: Array
@@ -82,7 +85,7 @@ def solve_bounded(
     q = q.at[:, bus].add(limit)
     holds = jnp.broadcast_to(held, p.shape).at[:, bus].min(at_limit == 0)
     state = _with_branches(native, _inputs(native, (p, q, v_set), None, holds), tuple(found))
-    return BoundedState(state, at_limit, count, settled)
+    return BoundedState(state, q, holds, at_limit, count, settled)
 
 
 def _inputs(
@@ -110,10 +113,41 @@ def _with_branches(native: NativeFactors, inputs: tuple[Array, ...], found: tupl
     flows = jax.ShapeDtypeStruct((batch, native.tables[-1].shape[0]), dtype)
     # doubles are corrected once more for the branches, floats have their remainder already
     rest = call_kernel(native.version, "rest", dtype, (*(same,) * (6 - len(state)), *(flows,) * 6))
-    read = rest(*inputs, *state, status, batch=np.int64(batch))
+    read = rest(*inputs, *state, status, batch=np.int64(batch), flows=False)
     (d_re, d_im), (p_left, q_left, *ends) = (state[2:], read) if len(state) == 4 else (read[:2], read[2:])
     last = Polished(d_re, d_im, p_left, q_left, jnp.zeros(batch, dtype), Ends(*ends))
     return SolvedState(state[0], state[1], last, residual, count, status)
+
+
+class Readings(NamedTuple):
+    """Flows and injections that are read off a solved state: fields of a `MeshedResult`."""
+
+    p_added: Array
+    q_bus: Array
+    i_re: Array
+    i_im: Array
+    p_from: Array
+    q_from: Array
+    p_to: Array
+    q_to: Array
+    p_loss: Array
+    q_loss: Array
+    p_shunt: Array
+    q_shunt: Array
+
+
+def read_flows(factors: Any, given: tuple[Array, ...], found: SolvedState, *, holds: Array | None = None) -> Readings:
+    """Flows of a solved batch, given and holds as `solve_native` has them; factors as `prepare_meshed` makes them."""
+    native, dtype = factors.native, given[0].dtype
+    (batch, n), flow = given[0].shape, factors.flow
+    state: tuple[Array, ...] = (found.e_re, found.e_im)
+    if dtype == FLOAT:
+        state = (*state, found.polished.d_re, found.polished.d_im)
+    buses, branches, lanes = (jax.ShapeDtypeStruct(x, dtype) for x in ((batch, n), (batch, flow.r.shape[0]), (batch,)))
+    call = call_kernel(native.version, "rest", dtype, (*(buses,) * 2, *(branches,) * 6, *(lanes,) * 4))
+    inputs = (*_inputs(native, given, None, holds), *state, found.status)
+    numbers = (flow.half_charging, flow.r, factors.shunt, factors.held.astype(jnp.int32), factors.slack[None])
+    return Readings(*call(*inputs, *numbers, batch=np.int64(batch), flows=True))
 
 
 def linear_solver(native: NativeFactors) -> Callable[..., Array]:
