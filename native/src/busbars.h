@@ -32,7 +32,7 @@ static char *lay_out(const Substations &sub, Busbars &t, char *work) {
   t.used = cut<Mask>(rest, nodes), t.reached = cut<Mask>(rest, nodes), t.holds = cut<Mask>(rest, nodes);
   t.refers = cut<Mask>(rest, nodes);
   t.place = cut<int32_t>(rest, nodes);
-  t.rows = cut<char>(rest, sizeof(double) * LANES * (nodes + 6 * (size_t)sub.branches));
+  t.rows = cut<char>(rest, sizeof(double) * LANES * (4 * nodes + 6 * (size_t)sub.branches));
   t.node = cut<int32_t>(rest, nodes), t.local = cut<int32_t>(rest, nodes), t.mark = cut<int32_t>(rest, nodes);
   t.child = cut<int32_t>(rest, nodes), t.next = cut<int32_t>(rest, nodes);
   t.y_row = cut<int32_t>(rest, nodes + 1), t.l_row = cut<int32_t>(rest, nodes + 1), t.u_row = cut<int32_t>(rest, nodes + 1);
@@ -313,16 +313,16 @@ static void write_nodes(const Substations &sub, const Busbars &of, const Tile<T>
   for (int i = 0; i < n; i++)
     for (int k = 0; k < w; k++) use[i * w + k] = of.used[of.node[i]] >> k & 1;
   spread(use, n, of.place, nodes, lane, wanted, out.in_use);
-  Real *const found[4] = {out.e_re, out.e_im, out.p, out.q};
-  for (int h = 0; h < 4; h++) {
-    for (int i = 0; i < n; i++) {
-      const D on = flags(of.used[of.node[i]] & wanted), a = load<D>(t.v + 2 * i * w), b = load<D>(t.v + (2 * i + 1) * w);
-      const double c = of.v_base[2 * i], d = of.v_base[2 * i + 1], over = 1 / (c * c + d * d);
-      const D x = h == 0 ? over * (c * a + d * b) - all<D>(1) : h == 1 ? over * (c * b - d * a) : load<D>(t.now + (2 * i + h - 2) * w);
-      narrow(rows + i * w, on * finite_part(x));
-    }
-    spread(rows, n, of.place, nodes, lane, wanted, found[h]);
+  for (int i = 0; i < n; i++) {
+    const D on = flags(of.used[of.node[i]] & wanted), a = load<D>(t.v + 2 * i * w), b = load<D>(t.v + (2 * i + 1) * w);
+    const double c = of.v_base[2 * i], d = of.v_base[2 * i + 1], over = 1 / (c * c + d * d);
+    narrow(rows + i * w, on * finite_part(over * (c * a + d * b) - all<D>(1)));
+    narrow(rows + (n + i) * w, on * finite_part(over * (c * b - d * a)));
+    narrow(rows + (2 * n + i) * w, on * finite_part(load<D>(t.now + 2 * i * w)));
+    narrow(rows + (3 * n + i) * w, on * finite_part(load<D>(t.now + (2 * i + 1) * w)));
   }
+  Real *const found[4] = {out.e_re, out.e_im, out.p, out.q};
+  for (int h = 0; h < 4; h++) spread(rows + h * n * w, n, of.place, nodes, lane, wanted, found[h]);
   const int branches = sub.branches;
   for (int b = 0; b < branches; b++) {
     const Standing s = standing(sub, of, b);
@@ -333,6 +333,10 @@ static void write_nodes(const Substations &sub, const Busbars &of, const Tile<T>
       for (int a = 0; a < 2; a++) {
         const int i = of.local[2 * sub.at[b + h * branches] + a];
         if (!s.end[h][a] || i < 0) continue;
+        if (s.end[h][a] == Mask(~0)) {
+          e[h] = load<D>(t.v + 2 * i * w), f[h] = load<D>(t.v + (2 * i + 1) * w);
+          break;
+        }
         const D on = flags(s.end[h][a]);
         e[h] = e[h] + on * load<D>(t.v + 2 * i * w), f[h] = f[h] + on * load<D>(t.v + (2 * i + 1) * w);
       }
@@ -385,10 +389,6 @@ static Mask split_tile(const Substations &sub, const Split<Real> &in, const Spli
     if (goes_on && (turn == FIRST || (turn == SLOW && progress.left[k] < NEAR))) left |= Mask(1 << k);
     else out.solution.steps[lane[k]] = 0, judge(out.solution, progress, k, lane[k], of.bad >> k & 1, limits.tol);
     if (of.islanded >> k & 1) out.solution.status[lane[k]] = ISLANDED;
-  }
-  if (sizeof(Real) == 8) {  // what is read off the branches is worth a last step
-    for (int k = 0; k < LANES; k++) open[k] &= progress.left[k] <= limits.tol;
-    newton<true>(of.net, t, progress, open, FINE, 1);
   }
   write_nodes(sub, of, t, lane, tried & ~left, out);
   return left;

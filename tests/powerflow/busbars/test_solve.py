@@ -21,7 +21,7 @@ from tests.references.test_busbars import GOLDEN, SPLIT_4
 
 FORMS = ("native", "fixed") if find_library() else ("fixed",)
 # of flows against Newton's, in pu and of the flow (the demand on the solver), and of voltages
-FLOWS, VOLTAGES = {"float32": 1e-5, "float64": 1e-7}, {"float32": 1e-6, "float64": 1e-8}
+FLOWS, VOLTAGES = {"float32": 1e-5, "float64": 1e-7}, {"float32": 1e-6, "float64": 1e-7}
 BOTH = ("float32", "float64")
 
 
@@ -139,10 +139,11 @@ def test_a_mirror_image_is_the_same_grid(dtype: str) -> None:
     assert fine.sum() >= 20
     assert np.array_equal(found.status, mirrored.status)
     swapped = np.roll(voltage(mirrored), sub.case.n_bus, axis=1)
-    assert np.abs(swapped - voltage(found))[fine].max() < (1e-6 if dtype == "float32" else 1e-10)
-    assert np.abs(found.q_to - mirrored.q_to)[fine].max() < (1e-5 if dtype == "float32" else 1e-9)
+    assert np.abs(swapped - voltage(found))[fine].max() < (1e-6 if dtype == "float32" else 1e-8)
+    assert np.abs(found.q_to - mirrored.q_to)[fine].max() < (1e-5 if dtype == "float32" else 1e-7)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", BOTH)
 def test_the_order_of_the_buses_means_nothing(dtype: str, form: str) -> None:
@@ -230,6 +231,7 @@ def test_neighbours_leave_the_bits_of_a_lane_alone() -> None:
             assert getattr(part, name).tobytes() == np.ascontiguousarray(getattr(whole, name)[pick]).tobytes()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("splits", [SPLIT_4, {5: ((2, 10), True)}])
 def test_derivatives_as_differences(splits: dict, form: str) -> None:
@@ -251,7 +253,7 @@ def test_derivatives_as_differences(splits: dict, form: str) -> None:
         point = (jnp.asarray(sub.s.real), jnp.asarray(sub.s.imag), network.v_set)
         rng = np.random.default_rng(1)
         along = tuple(jnp.asarray(rng.normal(size=x.shape) * (np.asarray(x) != 0)) for x in point)
-        step = 1e-3  # the state stops at a mismatch of 1e-10
+        step = 1e-2  # the state stops at a mismatch of 1e-8
 
         def at(part: float) -> float:
             return float(value(*(x + part * step * d for x, d in zip(point, along, strict=True))))
