@@ -95,6 +95,14 @@ TOLERANCES: dict[str, dict[str, float]] = {
     # iteration stops (8e-10 pu of voltage), times the slope of the loads' current.
     "audit_amp": {F64: 1e-6},
     "audit_va": {F64: 1e-2},
+    # The demand on a replay of Grid2Op, which rounds currents, powers [MW] and voltages [kV] of its flow to float32: a
+    # few roundings of numbers up to 2, 200 and 200. Dispatch is the end of a path that stops at 1e-4.
+    "grid2op_rho": {F64: 1e-6},
+    "grid2op_pq": {F64: 2e-5},
+    "grid2op_v": {F64: 1e-4},
+    "grid2op_dispatch": {F64: 1e-3},
+    "grid2op_rewards": {F64: 1e-6},
+    "grid2op_simulated_rho": {F64: 1e-6},
 }
 
 
