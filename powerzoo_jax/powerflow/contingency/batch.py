@@ -28,6 +28,7 @@ from powerzoo_jax.powerflow.contingency.woodbury import (
 )
 from powerzoo_jax.powerflow.meshed import equations as eqs
 from powerzoo_jax.powerflow.meshed.chord import Shared, inside, outside
+from powerzoo_jax.powerflow.native.library import in_kernel
 from powerzoo_jax.powerflow.native.solve import solve_native
 from powerzoo_jax.powerflow.result import Status
 
@@ -113,7 +114,7 @@ def solve_outages(
     # many scenarios of an outage share what factors of its own cost to read: a little faster than a factorisation each
     shares = outages.own is not None and inputs.p.shape[0] >= SHARING and inputs.only is None
     if mode == AUTO and outages.meshed.native is not None and not shares:
-        adaptive = functools.partial(_solve_in_kernel, kind)
+        adaptive = functools.partial(in_kernel, functools.partial(_solve_in_kernel, kind), adaptive)
     return by_mode(mode, adaptive, fixed, outages, inputs)
 
 

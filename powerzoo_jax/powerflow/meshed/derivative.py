@@ -34,6 +34,7 @@ from powerzoo_jax.powerflow.meshed.branches import (
 from powerzoo_jax.powerflow.meshed.chord import inside, outside
 from powerzoo_jax.powerflow.meshed.fixed import solve_linear_fixed
 from powerzoo_jax.powerflow.meshed.newton import jacobian_product, newton_step, preconditioner
+from powerzoo_jax.powerflow.native.library import in_kernel
 from powerzoo_jax.powerflow.native.solve import linear_solver
 
 PACE = (0.05, 0.9)  # contraction assumed at least and at most when the last two sweeps tell what is left
@@ -165,10 +166,16 @@ def _shell(mode: LinearMode, transpose: bool) -> Any:
     sweeps = functools.partial(solve_linear_fixed, count=mode.sweeps, rest=mode.mode == AUTO)
 
     def adaptive(grid: NetworkData, *arrays: Array) -> tuple[Array, ...]:
-        if grid.native is not None:
-            return _answer(linear_solver(grid.native), grid, arrays, transpose=transpose, own=False)
         solve = functools.partial(_answer, solve_linear, grid, transpose=transpose, own=False)
         found: tuple[Array, ...] = in_tiles(solve, arrays, cpu=mode.mode == AUTO)
+        return found
+
+    def native(grid: NetworkData, *arrays: Array) -> tuple[Array, ...]:
+        def solve(grid: NetworkData, *arrays: Array) -> tuple[Array, ...]:
+            assert grid.native is not None
+            return _answer(linear_solver(grid.native), grid, arrays, transpose=transpose, own=False)
+
+        found: tuple[Array, ...] = in_kernel(solve, None if mode.mode == NATIVE else adaptive, grid, *arrays)
         return found
 
     def fixed(grid: NetworkData, *arrays: Array) -> tuple[Array, ...]:
@@ -176,8 +183,8 @@ def _shell(mode: LinearMode, transpose: bool) -> Any:
 
     def shared(grid: NetworkData, *arrays: Array) -> tuple[Array, ...]:
         if mode.mode == NATIVE:
-            return adaptive(grid, *arrays)
-        return by_mode(mode.mode, adaptive, fixed, grid, *arrays)  # type: ignore[no-any-return]
+            return native(grid, *arrays)
+        return by_mode(mode.mode, adaptive if grid.native is None else native, fixed, grid, *arrays)  # type: ignore[no-any-return]
 
     def each(linear: Callable[..., Array], grid: NetworkData, *arrays: Array) -> tuple[Array, ...]:
         found = _answer(linear, grid, tuple(x[:, None] for x in arrays), transpose=transpose, own=True)

@@ -229,7 +229,7 @@ def prepare_meshed(
             counts = count_steps(case, s, v, *tolerances, mixed=mix, schedules=schedules)
         else:
             layout = dataclasses.replace(layout, plan=None)  # type: ignore[arg-type]
-            network, _, flow = _host(jax.jit(_numbers)(layout, branch, shunt, v_base))
+            network, flow = _numbers_on_host(_host(layout), _host(branch), shunt, v_base)
             blocks, mix, counts = None, False, StepCounts(8, 6, 10)
         core: Any = _core(network, blocks, dtype)
         if blocks is not None and case.n_bus <= DENSE:
@@ -447,6 +447,37 @@ def _numbers(
         s_base=real_pairs(power), own=real_pairs(own), v_mag=jnp.abs(v), tables=tuple(x for x, _ in tables)
     )
     return network, jacobian_entries(cells[:count], own, power), _branch_flow(layout, branch, v)
+
+
+def _numbers_on_host(
+    layout: MeshedLayout, branch: BranchData, shunt: np.ndarray, v_base: np.ndarray
+) -> tuple[MeshedNetwork, BranchFlow]:
+    """Network and flows of `_numbers` in NumPy: compiling these takes a second, and the kernel needs no inverse."""
+    count, f, t = layout.back_cell.size, layout.f, layout.t
+    v, own = (x[layout.inward] @ [1, 1j] for x in (v_base, shunt * [1, -1]))
+    live = np.asarray(layout.free)[:, 0].copy()
+    live[layout.slack] = True
+    on = np.where(live[f] & live[t], branch.in_service, 0)
+    y = on / np.where(on > 0, branch.r_pu + 1j * np.asarray(branch.x_pu), 1)
+    half, turn = 0.5 * on * branch.b_pu, np.exp(-1j * np.asarray(branch.shift_rad)) / branch.tap
+    charging, cells = np.conj(y + 1j * half), np.zeros(count + 1, complex)
+    np.add.at(own, f, charging * np.abs(turn) ** 2)
+    np.add.at(own, t, charging)
+    own *= np.abs(v) ** 2
+    np.add.at(cells, layout.from_cell, -v[f] * np.conj(y * np.conj(turn) * v[t]))
+    np.add.at(cells, layout.to_cell, -v[t] * np.conj(y * turn * v[f]))
+    cells[count] = 0
+    tables = _tables(layout, cells)  # type: ignore[arg-type]
+    power = own + np.concatenate([out.sum(1) for _, out in tables])
+    u = on * turn * v[f]
+    pairs = (np.stack([z.real, z.imag], 1) for z in (power, own, y * (u - v[t]), y * u, on * turn))
+    s_base, own, i_base, slope, ratio = pairs
+    network: Any = dict(s_base=s_base, own=own, v_mag=np.abs(v), tables=tuple(x for x, _ in tables))
+    ends: Any = dict(f=layout.inward[f], t=layout.inward[t], i_base=i_base, slope=slope, ratio=ratio)
+    rest: Any = dict(
+        i_rest=0 * i_base, slope_rest=0 * slope, half_charging=half, r=on * branch.r_pu, x=on * branch.x_pu
+    )
+    return MeshedNetwork(**network), BranchFlow(**ends, **rest)
 
 
 def _derive_pairs(

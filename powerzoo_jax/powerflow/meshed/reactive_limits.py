@@ -36,6 +36,7 @@ from powerzoo_jax.powerflow.meshed.base_case import admittance, factored, held_b
 from powerzoo_jax.powerflow.meshed.factors import MeshedFactors
 from powerzoo_jax.powerflow.meshed.slack import base_magnitude
 from powerzoo_jax.powerflow.meshed.solve import MeshedResult, results_of, solve_meshed
+from powerzoo_jax.powerflow.native.library import in_kernel
 from powerzoo_jax.powerflow.native.solve import BoundedState, read_flows, solve_bounded
 from powerzoo_jax.powerflow.result import Status
 
@@ -260,7 +261,7 @@ def _in_kernel(given: ReactiveLimitInputs, rounds: Array) -> ReactiveLimitIterat
 
 @functools.cache
 def _kernel_shell() -> Any:
-    def core(prepared: Any, p: Array, q: Array, v_set: Array) -> ReactiveLimitIteration:
+    def solve(prepared: Any, p: Array, q: Array, v_set: Array) -> ReactiveLimitIteration:
         factors, limits, rounds = prepared
         bounds = (limits.q_min, limits.q_max)
         found = solve_bounded(factors.native, (p, q, v_set), limits.bus, bounds, factors.held, rounds)
@@ -269,8 +270,18 @@ def _kernel_shell() -> Any:
         finish = jax.vmap(lambda found, flow, *lane: _found(ReactiveLimitInputs(factors, limits, *lane), found, flow))
         return finish(found, flow, p, q, v_set)  # type: ignore[no-any-return]
 
+    def one(of: Any, *lane: Array) -> ReactiveLimitIteration:
+        return _adaptive(ReactiveLimitInputs(*of[:2], *lane), of[2])
+
+    def plain(prepared: Any, *lanes: Array) -> ReactiveLimitIteration:
+        return jax.vmap(one, in_axes=(None, 0, 0, 0))(prepared, *lanes)  # type: ignore[no-any-return]
+
+    def core(prepared: Any, *lanes: Array) -> ReactiveLimitIteration:
+        blocks = prepared[0].core.blocks
+        return in_kernel(solve, None if blocks is None else plain, prepared, *lanes)  # type: ignore[no-any-return]
+
     def own(prepared: Any, *lanes: Array) -> ReactiveLimitIteration:
-        return jax.vmap(lambda of, *lane: _adaptive(ReactiveLimitInputs(*of[:2], *lane), of[2]))(prepared, *lanes)  # type: ignore[no-any-return]
+        return jax.vmap(one)(prepared, *lanes)  # type: ignore[no-any-return]
 
     return batched_shell(core, own)
 

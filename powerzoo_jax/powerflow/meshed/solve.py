@@ -37,6 +37,7 @@ from powerzoo_jax.powerflow.meshed.factors import MeshedFactors
 from powerzoo_jax.powerflow.meshed.fixed import FixedLanes, solve_fixed, solve_rest
 from powerzoo_jax.powerflow.meshed.newton import newton
 from powerzoo_jax.powerflow.meshed.slack import base_magnitude, normal_share, slack_mask
+from powerzoo_jax.powerflow.native.library import in_kernel
 from powerzoo_jax.powerflow.native.solve import TOL as MISMATCH_TOL
 from powerzoo_jax.powerflow.native.solve import Readings, read_flows, solve_native
 from powerzoo_jax.powerflow.result import PowerFlowResult, Status
@@ -153,7 +154,7 @@ def solve_meshed(
     slack_share: (N,) [-] weights of the buses that together add what is missing to the active balance (distributed
                 slack), as `slack_share` makes them; p of the slack bus then counts. None, or zeros: the slack alone
     tol:        [pu] voltage error at which a lane stops; None takes 4e-7 (float32), 4e-10 (float64). For the compiled
-                kernel the largest mismatch of the injections, found in float64; None takes 2e-9
+                kernel the largest mismatch of the injections, found in float64; None takes 2e-8, 2e-9
     max_steps:  chord iterations before a lane goes to the float64 Newton fallback, where the solver is adaptive
     solver:     "adaptive" iterates until every lane is done, and falls back to Newton's method. "fixed" takes the steps
                 that `prepare_meshed` counted, with no question to the host: a lane that has not reached `tol` by then
@@ -174,7 +175,8 @@ def solve_meshed(
     if mode == AUTO and factors.core.blocks is None and slack_share is None:
         mode = NATIVE
     _check_prepared(factors, mode, shared=slack_share is not None)
-    solve = meshed_state(limit, max_steps, factors.mix, counts, mode, MISMATCH_TOL if tol is None else limit)
+    mismatch = MISMATCH_TOL[p_pu.dtype.name] if tol is None else limit
+    solve = meshed_state(limit, max_steps, factors.mix, counts, mode, mismatch)
     native = factors.native if mode in (AUTO, NATIVE) and slack_share is None else None
     grid = NetworkData(Shared(factors.layout, factors.core), factors.flow, factors.v_base, native)
     if slack_share is not None:
@@ -240,15 +242,22 @@ class Batch(NamedTuple):
                 "A network per lane takes the JAX form, and these factors were prepared for the compiled kernel alone. "
                 'Give prepare_meshed solver="adaptive".'
             )
-        if self.mode == NATIVE:
-            return self.native(grid, *given)
-        found: SolvedState = by_mode(self.mode, self.native if kernel else self.adaptive, self.fixed, grid, *given)
+        cpu = self.native if kernel else self.adaptive
+        found: SolvedState = (
+            cpu(grid, *given) if self.mode == NATIVE else by_mode(self.mode, cpu, self.fixed, grid, *given)
+        )
         return found
 
     def native(self, grid: NetworkData, *given: Array) -> SolvedState:
-        """The compiled kernel."""
-        assert grid.native is not None
-        return solve_native(grid.native, given, tol=self.mismatch_tol, max_steps=self.max_steps)
+        """The compiled kernel, where the program may hold it."""
+
+        def solve(grid: NetworkData, *given: Array) -> SolvedState:
+            assert grid.native is not None
+            return solve_native(grid.native, given, tol=self.mismatch_tol, max_steps=self.max_steps)
+
+        plain = None if self.mode == NATIVE else self.adaptive
+        found: SolvedState = in_kernel(solve, plain, grid, *given)
+        return found
 
     def fixed(self, grid: NetworkData, *given: Array) -> SolvedState:
         """A known number of steps; on accelerators that choose it by themselves, one question for the rest."""
@@ -347,17 +356,15 @@ _READ = jax.tree.structure((0, 0, SolvedState(0, 0, Polished(0, 0, 0, 0, 0, Ends
 def _reading(mode: str) -> Callable[..., MeshedResult]:
     """Result of one scenario (factors, p, q, state): read by the kernel where it solves, differentiated as `expand`."""
 
+    def by_kernel(factors: MeshedFactors, p: Array, q: Array, found: SolvedState) -> MeshedResult:
+        return results_of(factors, p, found, read_flows(factors, (p, q), found))
+
+    def in_jax(factors: MeshedFactors, p: Array, q: Array, found: SolvedState) -> MeshedResult:
+        return jax.vmap(expand, in_axes=(None, 0, 0, None, 0))(factors, p, q, None, found)
+
     def core(factors: MeshedFactors, *leaves: Array) -> MeshedResult:
-        def in_kernel(p: Array, q: Array, found: SolvedState) -> MeshedResult:
-            return results_of(factors, p, found, read_flows(factors, (p, q), found))
-
-        def in_jax(p: Array, q: Array, found: SolvedState) -> MeshedResult:
-            return jax.vmap(expand, in_axes=(None, 0, 0, None, 0))(factors, p, q, None, found)
-
-        given = jax.tree.unflatten(_READ, leaves)
-        if mode == NATIVE:
-            return in_kernel(*given)
-        return by_mode(mode, in_kernel, in_jax, *given)  # type: ignore[no-any-return]
+        cpu, given = functools.partial(in_kernel, by_kernel, in_jax), jax.tree.unflatten(_READ, leaves)
+        return (cpu if mode == NATIVE else functools.partial(by_mode, mode, cpu, in_jax))(factors, *given)  # type: ignore[no-any-return]
 
     def own(factors: MeshedFactors, *leaves: Array) -> MeshedResult:
         p, q, found = jax.tree.unflatten(_READ, leaves)

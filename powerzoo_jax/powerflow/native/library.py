@@ -8,11 +8,14 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
+from jax.extend import core
+from jax.interpreters import mlir
 
-from powerzoo_jax.base.errors import SettingsError
+from powerzoo_jax.base.errors import SettingsError, SolverError
 
 SWITCH = "POWERZOO_JAX_NATIVE"
 WIDE = ("solve", "bounded", "rest", "linear", "split", "split_linear")
@@ -55,6 +58,48 @@ def describe() -> str:
     if isinstance(found, str):
         return f"JAX form of the meshed power flow: {found}"
     return f"compiled kernel {found.version} for meshed power flow on CPUs, instructions {found.variant}"
+
+
+def in_kernel(native: Callable[..., Any], plain: Callable[..., Any] | None, *arguments: Any) -> Any:
+    """Result of a function that calls the kernel, or of its JAX form where the program is exported or not for a CPU.
+
+    The JAX form (None where there is none) is traced only where it is taken; neither may close over traced arrays.
+    """
+    flat, tree = jax.tree.flatten(arguments)
+    jaxpr, shape = jax.make_jaxpr(native, return_shape=True)(*arguments)
+    form = None if plain is None else lambda *flat: jax.tree.leaves(plain(*jax.tree.unflatten(tree, flat)))
+    return jax.tree.unflatten(jax.tree.structure(shape), _in_kernel.bind(*flat, native=jaxpr, plain=form))
+
+
+_in_kernel = core.Primitive("in_kernel")
+_in_kernel.multiple_results = True
+
+
+@_in_kernel.def_impl
+def _(*flat: Any, native: Any, plain: Any) -> Any:
+    return core.jaxpr_as_fun(native)(*flat)
+
+
+@_in_kernel.def_abstract_eval
+def _(*flat: Any, native: Any, plain: Any) -> Any:
+    return native.out_avals
+
+
+def _lower(context: Any, *flat: Any, native: Any, plain: Any) -> Any:
+    module = context.module_context
+    exported = getattr(module.lowering_parameters, "for_export", False)
+    take = core.jaxpr_as_fun(native)
+    if exported or tuple(module.platforms) != ("cpu",):
+        if plain is None:
+            raise SolverError(
+                "An exported program, and one for another platform than a CPU, takes the JAX form, but "
+                'this one asks for the compiled kernel alone. Give prepare_meshed solver="adaptive".'
+            )
+        take = plain
+    return mlir.lower_fun(take, multiple_results=True)(context, *flat)
+
+
+mlir.register_lowering(_in_kernel, _lower)
 
 
 @functools.cache

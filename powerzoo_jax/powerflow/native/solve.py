@@ -17,7 +17,8 @@ from powerzoo_jax.powerflow.meshed.branches import Ends, Polished, SolvedState
 from powerzoo_jax.powerflow.native.factors import NativeFactors
 from powerzoo_jax.powerflow.native.library import find_library
 
-TOL = 2e-9  # [pu] largest mismatch of a solved lane: voltages then are within 1e-9 pu of the solution
+# [pu] largest mismatch of a solved lane: voltages then are within 1e-9 pu of the solution, in float32 within a rounding
+TOL = {"float32": 2e-8, "float64": 2e-9}
 CHORD_STEPS, NEWTON_STEPS = 20, 10  # at most, before Newton's method; of it, in floats, and twice as many in doubles
 
 
@@ -25,14 +26,14 @@ def solve_native(
     native: NativeFactors,
     given: tuple[Array, ...],
     *,
-    tol: float = TOL,
+    tol: float | None = None,
     max_steps: int = CHORD_STEPS,
     in_service: Array | None = None,
     holds: Array | None = None,
 ) -> SolvedState:
     """Solved state of a batch: injections, and set-points where given, (B, N) each in case order.
 
-    tol:        [pu] largest mismatch, found in float64 whatever the dtype of the program
+    tol:        [pu] largest mismatch, found in float64 whatever the dtype of the program; None takes that of the dtype
     max_steps:  chord steps with the constant factors before a lane goes to Newton's method, 20 at most
     in_service: (B, L) 0 where a branch is out of service, None as in the network. With it or with
     holds:      (B, N) whether a bus holds its magnitude, None as in the network, all lanes take Newton's method
@@ -43,7 +44,7 @@ def solve_native(
     inputs = _inputs(native, given, in_service, holds)
     steps = dict(chord_steps=np.int64(min(max_steps, CHORD_STEPS)), newton_steps=np.int64(NEWTON_STEPS))
     solve = call_kernel(native.version, "solve", dtype, _state(given[0]))
-    found = solve(*inputs, batch=np.int64(batch), tol=float(tol), **steps)
+    found = solve(*inputs, batch=np.int64(batch), tol=TOL[dtype.name] if tol is None else tol, **steps)
     return _with_branches(native, inputs, found)
 
 
@@ -79,7 +80,7 @@ def solve_bounded(
     call = call_kernel(native.version, "bounded", p.dtype, results)
     inputs = (*_inputs(native, given), bus, *bounds, rounds[None])
     *found, at_limit, count, settled = call(
-        *inputs, batch=np.int64(batch), tol=TOL, newton_steps=np.int64(NEWTON_STEPS)
+        *inputs, batch=np.int64(batch), tol=TOL["float64"], newton_steps=np.int64(NEWTON_STEPS)
     )
     limit = jnp.where(at_limit > 0, bounds[1], jnp.where(at_limit < 0, bounds[0], 0))
     q = q.at[:, bus].add(limit)

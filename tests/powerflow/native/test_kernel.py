@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import export
 
 from powerzoo_jax.base.errors import SettingsError, SolverError
 from powerzoo_jax.cases import load_case
@@ -183,6 +184,40 @@ def test_a_program_for_another_platform_holds_no_call_of_the_kernel(platform: st
     text = jax.jit(solve_meshed).trace(*given).lower(lowering_platforms=(platform,)).as_text()
     assert "powerzoo_jax_native" not in text
     assert "powerzoo_jax_native" in jax.jit(solve_meshed).trace(*given).lower().as_text()
+
+
+def test_the_numbers_of_a_network_are_those_of_the_jax_form() -> None:
+    """Derivatives read them: phase shifts, a line out of service, a shunt, an isolated bus."""
+    case, rng = load_case(CASE), np.random.default_rng(3)
+    branch = dataclasses.replace(
+        case.branch,
+        shift_deg=rng.uniform(-5, 5, case.n_branch),
+        tap=rng.uniform(0.95, 1.05, case.n_branch),
+        in_service=np.arange(case.n_branch) != 13,  # the only line of bus 8
+    )
+    kind = np.where(case.bus.id == 8, 4, case.bus.kind)
+    bus = dataclasses.replace(case.bus, kind=kind, gs_mw=rng.uniform(0, 3, case.n_bus))
+    case = dataclasses.replace(case, branch=branch, bus=bus)
+    with jax.enable_x64(True):
+        alone, both = (prepare_meshed(case, dtype="float64", solver=form) for form in ("native", "adaptive"))
+    for given, expected in zip(*(jax.tree.leaves((x.core.main, x.flow)) for x in (alone, both)), strict=True):
+        assert given.dtype == expected.dtype
+        np.testing.assert_allclose(given, expected, rtol=1e-11, atol=1e-11)
+
+
+def test_an_exported_program_is_the_jax_form() -> None:
+    factors, (p, q) = prepared(), lanes(5)
+
+    def solve(p: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jax.value_and_grad(lambda p: jnp.sum(jax.vmap(solve_meshed, (None, 0, 0))(factors, p, q).p_loss))(p)
+
+    stored = export.deserialize(export.export(jax.jit(solve))(p).serialize())
+    assert "powerzoo_jax_native" not in stored.mlir_module()
+    for given, expected in zip(stored.call(p), jax.jit(solve)(p), strict=True):
+        np.testing.assert_allclose(given, expected, rtol=1e-5, atol=1e-6)
+    alone = prepared(solver="native")
+    with pytest.raises(SolverError, match="exported"):
+        export.export(jax.jit(lambda p, q: solve_meshed(alone, p, q).v_re))(p[0], q[0])
 
 
 def test_what_the_kernel_does_not_do_takes_the_jax_form_or_says_so() -> None:
