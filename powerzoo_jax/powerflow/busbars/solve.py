@@ -34,6 +34,7 @@ from powerzoo_jax.powerflow.busbars.network import (
 )
 from powerzoo_jax.powerflow.busbars.newton import solve_lanes, solve_linear_lanes
 from powerzoo_jax.powerflow.native.busbars import solve_busbars, solve_linear
+from powerzoo_jax.powerflow.native.library import in_kernel
 from powerzoo_jax.powerflow.result import Status
 
 TOL = 1e-8  # [pu] largest mismatch of a solved lane
@@ -167,9 +168,11 @@ def _state_of(mode: str, dc: bool) -> Callable[..., NodeState]:
 
     def core(network: TopologyNetwork, *given: Array) -> NodeState:
         if mode == NATIVE:
-            return kernel(network, *given)
-        first = kernel if mode == AUTO and network.native is not None else functools.partial(in_lanes, True)
-        state: NodeState = by_mode(mode, first, functools.partial(in_lanes, False), network, *given)
+            return in_kernel(kernel, None, network, *given)  # type: ignore[no-any-return]
+        adaptive, fixed = (functools.partial(in_lanes, x) for x in (True, False))
+        native = mode == AUTO and network.native is not None
+        first = functools.partial(in_kernel, kernel, adaptive) if native else adaptive
+        state: NodeState = by_mode(mode, first, fixed, network, *given)
         return state
 
     shell = batched_shell(core)
@@ -201,8 +204,9 @@ def _linear_of(mode: str, transposed: bool) -> Callable[..., Array]:
 
     def core(network: TopologyNetwork, *given: Array) -> Array:
         if mode == NATIVE:
-            return kernel(network, *given)
-        first = kernel if mode == AUTO and network.native is not None else in_lanes
+            return in_kernel(kernel, None, network, *given)  # type: ignore[no-any-return]
+        native = mode == AUTO and network.native is not None
+        first = functools.partial(in_kernel, kernel, in_lanes) if native else in_lanes
         found: Array = by_mode(mode, first, in_lanes, network, *given)
         return found
 

@@ -93,7 +93,7 @@ def _lower(context: Any, *flat: Any, native: Any, plain: Any) -> Any:
         if plain is None:
             raise SolverError(
                 "An exported program, and one for another platform than a CPU, takes the JAX form, but "
-                'this one asks for the compiled kernel alone. Give prepare_meshed solver="adaptive".'
+                'this one asks for the compiled kernel alone. Prepare the network with solver="adaptive".'
             )
         take = plain
     return mlir.lower_fun(take, multiple_results=True)(context, *flat)

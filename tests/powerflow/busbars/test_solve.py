@@ -265,6 +265,18 @@ def test_derivatives_as_differences(splits: dict, form: str) -> None:
     assert float(backward) == pytest.approx(float(forward), rel=1e-10)
 
 
+@pytest.mark.full
+def test_an_exported_program_holds_the_jax_form() -> None:
+    network, sub = prepare_topology(load_case("14")), substations("14")
+    s = reference.node_sums(sub, reference.base_topology(sub), sub.s)
+    given = (jnp.asarray(s.real, jnp.float32), jnp.asarray(s.imag, jnp.float32))
+    run = jax.jit(lambda p, q, busbar: solve_topology(network, p, q, busbar))
+    stored = jax.export.export(run)(*given, network.base)
+    assert "powerzoo_jax_native" not in stored.mlir_module()
+    loss = (float(solve(*given, network.base).p_loss) for solve in (stored.call, run))
+    assert next(loss) == pytest.approx(next(loss), rel=1e-5)
+
+
 def test_what_has_no_solution_has_derivative_zero() -> None:
     network = prepared("14", "float64")
     with jax.enable_x64(True):
