@@ -1,7 +1,8 @@
 // Every variant of the kernel that this processor runs, without Python: for the sanitizers.
 //
-// A ring of four nodes with a slack, a node that holds its magnitude and two loads, lanes that cannot be solved among
+// Rings of four and eleven nodes with a slack, a node that holds its magnitude and two loads, lanes that cannot be solved among
 // those that can, and a last tile that is not full. Each variant must find what the first one found.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -15,22 +16,31 @@ using namespace powerzoo;
 
 namespace {
 
-// Ring 0-1-2-3-0, each branch with series admittance g + j b and a charging susceptance.
+// Ring 0-1-..-0 of n nodes, each branch with series admittance g + j b and a charging susceptance.
 struct Ring {
-  std::vector<int32_t> order{0, 1, 2, 3}, unknown{0, 0, 1, 0, 1, 1, 1, 1};
-  std::vector<int32_t> y_row{0, 2, 4, 6, 8}, y_col{1, 3, 0, 2, 1, 3, 0, 2};
-  std::vector<int32_t> l_row{0, 0, 1, 2, 5}, l_col{0, 1, 0, 1, 2}, u_row{0, 2, 4, 5, 5}, u_col{1, 3, 2, 3, 3};
-  std::vector<int32_t> ends{0, 1, 0, 2, 1, 2, 3, 4, 2, 3, 5, 7, 3, 0, 6, 1};
-  std::vector<double> y_off, y_own, v_base{1, 0, 1, 0, 1, 0, 1, 0}, branch;
-  std::vector<float> lower = std::vector<float>(20), upper = std::vector<float>(20), inverse = std::vector<float>(16);
+  const int n;
+  std::vector<int32_t> order, unknown, y_row{0}, y_col, l_row{0}, l_col, u_row{0}, u_col, ends;
+  std::vector<double> y_off, y_own, v_base, branch;
+  std::vector<float> lower, upper, inverse;
   Network net;
 
-  Ring() {
+  explicit Ring(int n) : n(n), inverse(4 * n) {
     const double g = 2, b = -8, c = 0.05;
-    for (int k = 0; k < 8; k++) y_off.insert(y_off.end(), {-g, -b});
-    for (int k = 0; k < 4; k++) y_own.insert(y_own.end(), {2 * g, 2 * (b + c)});
-    for (int k = 0; k < 4; k++) branch.insert(branch.end(), {g, b + c, -g, -b, -g, -b, g, b + c, g, b, 1, 0});
-    net = {4, 4, order.data(), unknown.data(), y_row.data(), y_col.data(), l_row.data(), l_col.data(), u_row.data(),
+    for (int i = 0; i < n; i++) {
+      const int next = (i + 1) % n, before = (i + n - 1) % n;
+      order.push_back(i), unknown.insert(unknown.end(), {i > 0, i > 1});
+      y_col.insert(y_col.end(), {std::min(next, before), std::max(next, before)}), y_row.push_back(2 * i + 2);
+      // a node that is eliminated joins the next one and the last
+      for (int k = i + 1 < n ? i - 1 : 0; k >= 0 && k < i; k++) l_col.push_back(k);
+      if (i + 1 < n) u_col.push_back(i + 1);
+      if (i + 2 < n) u_col.push_back(n - 1);
+      l_row.push_back(int(l_col.size())), u_row.push_back(int(u_col.size()));
+      ends.insert(ends.end(), {i, next, 2 * i + (next > before), 2 * next + (i > (next + 1) % n)});
+      y_off.insert(y_off.end(), {-g, -b, -g, -b}), y_own.insert(y_own.end(), {2 * g, 2 * (b + c)});
+      v_base.insert(v_base.end(), {1, 0}), branch.insert(branch.end(), {g, b + c, -g, -b, -g, -b, g, b + c, g, b, 1, 0});
+    }
+    lower.resize(4 * l_col.size()), upper.resize(4 * u_col.size());
+    net = {n, n, order.data(), unknown.data(), y_row.data(), y_col.data(), l_row.data(), l_col.data(), u_row.data(),
            u_col.data(), ends.data(), y_off.data(), y_own.data(), v_base.data(), branch.data(), lower.data(),
            upper.data(), inverse.data()};
   }
@@ -38,7 +48,8 @@ struct Ring {
 
 template <class Real>
 int check(const Kernel &kernel, const Solvers<Real> &solvers, Ring &ring, bool by_lane, bool bounded) {
-  constexpr int batch = 37, n = 4;
+  constexpr int batch = 37;
+  const int n = ring.n;
   const Real nan = std::numeric_limits<Real>::quiet_NaN(), inf = std::numeric_limits<Real>::infinity();
   std::vector<Real> p(batch * n), q(batch * n), v_set(batch * n, Real(1.02)), on(batch * n, 1), e(batch * n), f(batch * n), d(batch * n), g(batch * n);
   std::vector<Real> residual(batch), x(batch * n), y(batch * n), flow(6 * batch * n), left(4 * batch * n, 1);
@@ -67,11 +78,22 @@ int check(const Kernel &kernel, const Solvers<Real> &solvers, Ring &ring, bool b
   } else {
     solvers.solve(ring.net, in, out, {1e-6, 20, 10}, 0, tiles, work);
   }
-  Rest<Real> rest{floats ? nullptr : &left[0], floats ? nullptr : &left[batch * n], &left[2 * batch * n],
-                  &left[3 * batch * n], {}};
+  Rest<Real> rest{};
+  if (!floats) rest.d_re = &left[0], rest.d_im = &left[batch * n];
+  rest.p_left = &left[2 * batch * n], rest.q_left = &left[3 * batch * n];
   for (int k = 0; k < 6; k++) rest.ends[k] = &flow[k * batch * n];
   const Real *const state[4] = {e.data(), f.data(), out.d_re, out.d_im};
   solvers.rest(ring.net, in, state, status.data(), rest, 0, tiles, work);
+  std::vector<Real> half(n, Real(0.05)), r(n, Real(2.0 / 68)), shunt(2 * n), result(8 * batch * n), sums(4 * batch);
+  std::vector<int32_t> held(n);
+  const int32_t slack = 0;
+  held[0] = held[1] = 1;
+  Rest<Real> flows{};
+  flows.p_left = &result[6 * batch * n], flows.q_left = &result[7 * batch * n], flows.shunt = shunt.data();
+  flows.half_charging = half.data(), flows.r = r.data(), flows.holds = held.data(), flows.slack = &slack;
+  for (int k = 0; k < 6; k++) flows.ends[k] = &result[k * batch * n];
+  for (int k = 0; k < 4; k++) flows.sums[k] = &sums[k * batch];
+  solvers.rest(ring.net, in, state, status.data(), flows, 0, tiles, work);
   const Real *given[4] = {e.data(), f.data(), p.data(), q.data()};
   Real *found[2] = {x.data(), y.data()};
   for (bool transposed : {false, true}) solvers.linear(ring.net, in, given, found, transposed, 0, tiles, work);
@@ -80,6 +102,10 @@ int check(const Kernel &kernel, const Solvers<Real> &solvers, Ring &ring, bool b
   for (int k = 0; k < batch; k++) {
     const bool bad = k == 5 || k == 7 || k == 13, lost = k == 9 || k == 11;
     wrong += bad ? status[k] != BAD_INPUT : lost ? status[k] == CONVERGED : status[k] != CONVERGED;
+    // what enters the branches is lost in them
+    double lost_p = -sums[k];
+    for (int i = 0; i < n; i++) lost_p += result[(2 * batch + k) * n + i] + result[(4 * batch + k) * n + i];
+    wrong += !bad && !lost && !(std::fabs(lost_p) < 1e-5 && sums[k] >= 0);
     for (int i = 0; i < n; i++) {
       wrong += !std::isfinite(e[k * n + i]) || !std::isfinite(f[k * n + i]);
       // nothing is left at a node with a load
@@ -147,16 +173,19 @@ int main() {
   int wrong = 0;
   for (const Kernel *const *each = kernels(); *each; ++each)
     for (int way = 0; way < 3; way++) {
-      Ring ring;
       const bool by_lane = way == 1, bounded = way == 2;
-      const int found = check(**each, (*each)->of_floats, ring, by_lane, bounded) +
-                        check(**each, (*each)->of_doubles, ring, by_lane, bounded);
+      int found = 0;
+      for (int n : {4, 11}) {  // rows below and above a run of eight
+        Ring ring(n);
+        found += check(**each, (*each)->of_floats, ring, by_lane, bounded);
+        found += check(**each, (*each)->of_doubles, ring, by_lane, bounded);
+      }
       std::printf("%s%s: %d wrong\n", (*each)->name, by_lane ? ", topology by lane" : bounded ? ", limits" : "", found);
       wrong += found;
     }
   for (const Kernel *const *each = kernels(); *each; ++each)
     for (bool dc : {false, true}) {
-      const Ring ring;
+      const Ring ring(4);
       const int found = check_split(**each, (*each)->of_floats, ring, dc) + check_split(**each, (*each)->of_doubles, ring, dc);
       std::printf("%s, busbars%s: %d wrong\n", (*each)->name, dc ? " from DC angles" : "", found);
       wrong += found;
