@@ -1,6 +1,7 @@
 """Speed of N-1 in AC against lightsim2grid's contingency analysis: one pinned core, interleaved.
 
-Usage: python benchmarks/contingency.py [--quick] [--case case118 ...] [--rounds 15] [--cpu-time] [--out results.tsv]
+Usage: python benchmarks/contingency.py [--quick] [--case case118 ...] [--states 128] [--rounds 15] [--cpu-time]
+       [--out results.tsv]
 
 What is timed: here device arrays of B states in -> status and residual of every outage with all voltages, or with the
 summary (largest loading, overload, voltage violation) ready; for the peer one call of `compute` for all outages of one
@@ -163,20 +164,23 @@ def timed_by(clock: Callable[[], float], engine: Engine) -> Engine:
 def main() -> None:
     arguments = parser(__doc__, "case118 with 128 states alone, few rounds")
     arguments.add_argument("--case", nargs="+", default=None, help=f"default: {' '.join(CASES)}")
+    arguments.add_argument("--states", nargs="+", type=int, default=None, help=f"default: {BATCHES}")
     arguments.add_argument("--cpu-time", action="store_true", help="count processor time instead of the clock")
     args = arguments.parse_args()
     clock = time.process_time if args.cpu_time else time.perf_counter
     title = f"loads {1 - SPAN:.1f}-{1 + SPAN:.1f}, {'processor time' if args.cpu_time else 'clock'}"
     with Table(COLUMNS, args.out, title) as table:
+        batches = tuple(args.states or (BATCHES[2:3] if args.quick else BATCHES))
         for name in args.case or (("case118",) if args.quick else CASES):
             case = load_case(name)
-            engines = [timed_by(clock, e) for e in engines_of(case, (128,) if args.quick else BATCHES)]
+            engines = [timed_by(clock, e) for e in engines_of(case, batches)]
             for _ in range(args.rounds or (5 if args.quick else 15)):
                 for engine in engines:
                     engine.time(0.05)
             best = max((e.rate for e in engines if e.name.startswith("lightsim2grid")), default=float("nan"))
             for e in engines:
-                cells = (name, e.name, e.dtype, str(e.batch // case.n_branch), str(case.n_branch), f"{e.compile_s:.2f}")
+                states = e.batch // case.n_branch
+                cells = (case.name, e.name, e.dtype, str(states), str(case.n_branch), f"{e.compile_s:.2f}")
                 speed = (f"{e.rate:.0f}", f"{1e6 / e.rate:.3f}", f"{e.iterations:.2f}", f"{e.error_pu:.1e}")
                 table.add((*cells, *speed, f"{e.rate / best:.2f}"))
 
