@@ -361,7 +361,7 @@ def injections(network: TopologyNetwork, placed: Placed, e: Array) -> Array:
 
 
 def near_one(e: Array) -> Array:
-    return e.at[..., 0].add(1)
+    return jnp.stack([e[..., 0] + 1, e[..., 1]], -1)
 
 
 def complex_product(x: Array, y: Array) -> Array:
@@ -376,7 +376,7 @@ def _times_conj(x: Array, y: Array) -> Array:
 
 
 def _conj(x: Array) -> Array:
-    return x.at[..., 1].multiply(-1)
+    return jnp.stack([x[..., 0], -x[..., 1]], -1)
 
 
 def _charging(half: Array, v: Array) -> Array:
