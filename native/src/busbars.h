@@ -33,7 +33,7 @@ static char *lay_out(const Substations &sub, Busbars &t, char *work) {
   t.refers = cut<Mask>(rest, nodes);
   t.place = cut<int32_t>(rest, nodes);
   t.rows = cut<char>(rest, sizeof(double) * LANES * (4 * nodes + 6 * (size_t)sub.branches));
-  t.node = cut<int32_t>(rest, nodes), t.local = cut<int32_t>(rest, nodes), t.mark = cut<int32_t>(rest, nodes);
+  t.node = cut<int32_t>(rest, nodes), t.local = cut<int32_t>(rest, nodes), t.mark = cut<int32_t>(rest, nodes + 1);
   t.child = cut<int32_t>(rest, nodes), t.next = cut<int32_t>(rest, nodes);
   t.y_row = cut<int32_t>(rest, nodes + 1), t.l_row = cut<int32_t>(rest, nodes + 1), t.u_row = cut<int32_t>(rest, nodes + 1);
   t.y_col = cut<int32_t>(rest, cells), t.from = cut<int32_t>(rest, cells), t.to = cut<int32_t>(rest, cells);
@@ -299,6 +299,7 @@ static void spread(const Number *rows, int count, const int32_t *place, int widt
   }
 }
 
+
 INLINE double8 finite_part(double8 x) { return (double8)((long8)x & (long8)(x - x == 0)); }
 INLINE D finite_part(D x) { return {finite_part(x.a), finite_part(x.b)}; }
 
@@ -351,7 +352,8 @@ static void write_nodes(const Substations &sub, const Busbars &of, const Tile<T>
     end[4] = y[8] * u - y[9] * z, end[5] = y[8] * z + y[9] * u;
     for (int h = 0; h < 6; h++) narrow(rows + ((size_t)h * branches + b) * w, finite_part(end[h]));
   }
-  for (int h = 0; h < 6; h++) spread(rows + (size_t)h * branches * w, branches, nullptr, branches, lane, wanted, out.ends[h]);
+  for (int h = 0; h < 6; h++)
+    spread(rows + (size_t)h * branches * w, branches, (const int32_t *)nullptr, branches, lane, wanted, out.ends[h]);
 }
 
 constexpr double NEAR = 1e-2;  // [pu] mismatch from which factors in doubles may bring a lane to its solution
@@ -422,11 +424,39 @@ struct Queue {
   }
 };
 
+constexpr int WINDOW = 64 * LANES;
+
+// Lanes begin..begin + count - 1 in the order of the first bus that they split: those of a tile then have the same nodes.
+static void gather(const Substations &sub, const int8_t *topology, int64_t begin, int count, int32_t *places, int64_t *order) {
+  int32_t key[WINDOW];
+  memset(places, 0, sizeof(int32_t) * (sub.buses + 1));
+  for (int k = 0; k < count; k++) {
+    const int8_t *own = topology + (begin + k) * sub.elements, *end = own + sub.elements;
+    key[k] = sub.buses;
+    for (const int8_t *at = own; at < end && (at = (const int8_t *)memchr(at, 2, end - at)); at++)
+      if (sub.at[at - own] < key[k]) key[k] = sub.at[at - own];
+    places[key[k]]++;
+  }
+  for (int i = 0, total = 0; i <= sub.buses; i++) {
+    const int here = places[i];
+    places[i] = total, total += here;
+  }
+  for (int k = 0; k < count; k++) order[places[key[k]]++] = begin + k;
+}
+
 template <class Real>
 static void split(const Substations &sub, const Split<Real> &in, const SplitState<Real> &out, Limits limits, int64_t first,
                   int64_t last, void *work) {
   Queue<Real> queue{sub, in, out, limits, (char *)work, {}, {}};
-  for (int64_t lane = first * LANES; lane < last * LANES && lane < in.batch; lane++) queue.add(lane, FIRST);
+  Busbars of;
+  lay_out(sub, of, (char *)work);
+  const int64_t end = last * LANES < in.batch ? last * LANES : in.batch;
+  for (int64_t lane = first * LANES; lane < end; lane += WINDOW) {
+    int64_t order[WINDOW];
+    const int count = int(end - lane < WINDOW ? end - lane : WINDOW);
+    gather(sub, in.topology, lane, count, of.mark, order);
+    for (int k = 0; k < count; k++) queue.add(order[k], FIRST);
+  }
   for (int turn = FIRST; turn <= DOUBLES; turn++)
     if (queue.count[turn]) queue.run(turn);
 }
