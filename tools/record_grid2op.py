@@ -201,7 +201,7 @@ def end_of(done: bool, seen: Any, errors: Sequence[Exception]) -> str:
     text = " ".join(f"{type(error).__name__}: {error}" for error in errors)
     if "Redispatching" in text:
         return REDISPATCH
-    return ISLAND if "non connected" in text or "is disconnected" in text else DIVERGENCE
+    return ISLAND if "non connected" in text or "is disconnected" in text or "out of the grid" in text else DIVERGENCE
 
 
 def record(

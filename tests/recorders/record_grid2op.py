@@ -57,20 +57,29 @@ SCRIPT: tuple[dict[str, Any], ...] = (
     {"set_storage": [(0, 2.0)]},  # a storage that is out
     ALONE,
 )
+BY_AREA: tuple[dict[str, Any], ...] = (
+    {"set_line_status": [(0, -1), (4, -1)]},  # one line in each area
+    {"set_line_status": [(1, -1), (2, -1)]},  # two in the first, by their origins
+    {"set_bus": {"loads_id": [(0, 1), (2, 1)]}},  # one substation in each
+    *[{}] * (ROWS - 4),
+)
 RUNS: dict[str, dict[str, Any]] = {
     "script": {"script": SCRIPT, "simulations": 2},
     "nothing": {"mode": "nothing"},
     "random": {"mode": "random", "episodes": 8, "chance": 0.5, "simulations": 3},
     "dispatch": {"mode": "dispatch", "episodes": 6, "chance": 0.3, "simulations": 2},
     "attack": {"mode": "attack", "episodes": 4},
+    "sampled": {"mode": "sampled", "episodes": 16},
+    "drawn": {"script": BY_AREA, "episodes": 8, "simulations": 1},
 }
 SEED = 13
 README = """# A made-up world of five substations, played by Grid2Op
 
 Recordings of `tools.record_grid2op` of the folder that `tests.references.grid2op_five.write_world` writes
 ({versions}, seed {seed}): a script of every kind of action, doing nothing, random actions on lines and busbars, random
-dispatch, attacks. The arrays are described at `tools.record_grid2op.record`. Recorded by
-`tests/recorders/record_grid2op.py --write`; without the flag it prints what would change.
+dispatch, attacks, Grid2Op's own sampling; and, in steps of an hour, drawn maintenance with rules by area. The arrays
+are described at `tools.record_grid2op.record`. Recorded by `tests/recorders/record_grid2op.py --write`; without the
+flag it prints what would change.
 """
 
 
@@ -79,8 +88,9 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="replace the committed files")
     write = parser.parse_args().write
     with tempfile.TemporaryDirectory() as folder:
-        world = write_world(Path(folder) / "five")
         for name, options in RUNS.items():
+            drawn = name == "drawn"
+            world = write_world(Path(folder) / ("five_drawn" if drawn else "five"), drawn=drawn)
             arrays = record(world, **{"episodes": len(EPISODES), "steps": ROWS - 1, "seed": SEED, **options})
             path = DATA / f"{name}.npz"
             print(name, *(compare_npz(path, arrays) or ["unchanged"]), sep="\n  ")

@@ -15,9 +15,10 @@ import numpy as np
 
 from tests.references.grid2op_flow import DATA, REDISPATCH, Flow, GameOver, Injections, solve_flow
 from tests.references.grid2op_redispatch import Programme, follow
-from tests.references.grid2op_world import Episode, Grid, World
+from tests.references.grid2op_world import DT_S, Episode, Grid, World
 
 F = np.float32
+HOURS = F(DT_S) / F(3600)
 ZERO = 1e-7  # MW or a share below which Grid2Op takes a number for none
 IDLE_MW = 0.01  # below which nothing is to be balanced
 SLACK_MW = 1e-4  # by which bounds of the redispatch are wider, both sides together
@@ -127,7 +128,7 @@ class Replay:
         world, grid = self.world, self.grid
         self.episode, self.row, self.steps, self.first = world.read_episode(name, seed), -1, -1, True
         p, (places, units, lines) = world.parameters, (len(grid.sub_of_place), len(grid.sub["unit"]), grid.n_line)
-        extra = world.loss_mw * self.hours if p["ACTIVATE_STORAGE_LOSS"] else F(0)
+        extra = world.loss_mw * HOURS if p["ACTIVATE_STORAGE_LOSS"] else F(0)
         charge = F(p["INIT_STORAGE_CAPACITY"]) * world.e_max_mwh + extra
         zeros = np.zeros(units, F)
         self.state = State(
@@ -159,10 +160,6 @@ class Replay:
                 getattr(self.state, key)[:] = 0
             self.observation = self._observe()
         return self.observation
-
-    @property
-    def hours(self) -> np.float32:
-        return F(self.episode.dt_s) / F(3600)
 
     def step(
         self, action: Action, attacked: np.ndarray | None = None, duration: int = 0
@@ -307,7 +304,7 @@ class Replay:
             scheduled, limited = self._curtail(a.curtail, scheduled)
         self._apply_topology(a)
         if w.has_units:
-            self._redispatch(a.redispatch, scheduled)
+            self._redispatch(a.redispatch, *self._disconnected(scheduled))
         s.p_load, s.q_load = self._row("load_p", s.p_load), self._row("load_q", s.q_load)
         s.p_unit = scheduled.copy() if limited else self._row("prod_p", s.p_unit).copy()
         s.p_unit[np.abs(s.actual) >= ZERO] += s.actual[np.abs(s.actual) >= ZERO]
@@ -319,7 +316,7 @@ class Replay:
 
     def _store(self, order: np.ndarray) -> None:
         """Charge after an order; what does not fit is cut from the power, and `stored` is the change of its sum."""
-        w, s, h = self.world, self.state, self.hours
+        w, s, h = self.world, self.state, HOURS
         loss = self.world.parameters["ACTIVATE_STORAGE_LOSS"]
         s.charge_before = s.charge.copy()
         s.storage = np.zeros_like(s.storage)
@@ -352,7 +349,18 @@ class Replay:
         s.curtailed, s.curtailed_before = total - s.curtailed_before, total
         return given, True
 
-    def _redispatch(self, order: np.ndarray, scheduled: np.ndarray) -> None:
+    def _disconnected(self, scheduled: np.ndarray) -> tuple[np.ndarray, float]:
+        """Set-points without units that are out, and the power they leave, less that of loads that are out [MW].
+
+        The redispatch comes before the flow, which would fail: it may end the episode first.
+        """
+        s, place = self.state, self.grid.place
+        unit, load = s.topology[place["unit"]] < 0, s.topology[place["load"]] < 0
+        lost = F(scheduled[unit].sum() + s.actual[unit].sum() - self._row("load_p", s.p_load)[load].sum())
+        s.actual = np.where(unit, F(0), s.actual)
+        return np.where(unit, F(0), scheduled), float(lost)
+
+    def _redispatch(self, order: np.ndarray, scheduled: np.ndarray, lost: float) -> None:
         """Change of dispatch towards the targets that balances storages and curtailment within the ramps."""
         w, s = self.world, self.state
         given = np.abs(order) > ZERO
@@ -365,9 +373,9 @@ class Replay:
             self.outcome.refused_dispatch = True
             self._take_back_storage()
         missing = np.abs(s.actual - s.target).max()
-        if max(abs(s.actual.sum()), missing, abs(s.stored), abs(s.curtailed)) < IDLE_MW:
+        if max(abs(s.actual.sum()), missing, abs(s.stored), abs(s.curtailed), abs(lost)) < IDLE_MW:
             return
-        total, rise = float(s.stored) - float(s.curtailed), scheduled - (s.scheduled - s.actual)
+        total, rise = float(s.stored) - float(s.curtailed) + lost, scheduled - (s.scheduled - s.actual)
         taking = w.redispatchable & ((scheduled > 0) | (np.abs(s.actual) >= ZERO) | (s.target != s.actual))
         if not self._can_balance(taking, rise, total):
             taking = w.redispatchable
@@ -385,7 +393,7 @@ class Replay:
         s.charge = s.charge_before.copy()
         s.stored = s.stored - s.stored_before
         if self.world.parameters["ACTIVATE_STORAGE_LOSS"]:
-            s.charge = np.maximum(s.charge - self.world.loss_mw * self.hours, F(0)).astype(F)
+            s.charge = np.maximum(s.charge - self.world.loss_mw * HOURS, F(0)).astype(F)
 
     def _can_balance(self, taking: np.ndarray, rise: np.ndarray, total: float) -> bool:
         w, last = self.world, self.state.scheduled
@@ -520,7 +528,7 @@ class Replay:
             out[lasts if lasts.any() else begins] = -1  # one that lasts hides those that begin, as Grid2Op has it
             other._set_lines(out)
         one = {key: np.asarray(value)[None] for key, value in rows.items()}
-        other.episode = Episode(e.name, one, time, left, None, e.dt_s, {})
+        other.episode = Episode(e.name, one, time, left, None, {})
         other.row, other.grid = -1, self.world.forecast_grid
         found, _ = other.step(action)
         return found, other.outcome.failed, other.outcome
@@ -536,7 +544,7 @@ class Replay:
             return found
         if w.has_units and not bad:
             cost = w.cost[s.p_solved > 0].max()
-            hours, load = self.hours, s.p_load.sum()
+            hours, load = HOURS, s.p_load.sum()
             most = (F(0.05) + F(5)) * w.p_max_mw.sum(dtype=F) * w.cost.max() * hours
             paid = (self.flow.gen_p.sum() - load) + F(5) * np.abs(s.actual).sum() + np.abs(s.storage).sum()
             found["redisp"] = float((most - paid * cost * hours) / load)

@@ -30,19 +30,19 @@ WIND_MAX_MW = 40.0
 
 CONFIG = """from grid2op.Action import PlayableAction, PowerlineSetAction
 from grid2op.Backend import PandaPowerBackend
-from grid2op.Chronics import GridStateFromFileWithForecasts, Multifolder
+from grid2op.Chronics import {series}, Multifolder
 from grid2op.Opponent import BaseActionBudget, RandomLineOpponent
 from grid2op.Reward import RedispReward
-from grid2op.Rules import DefaultRules
+from grid2op.Rules import DefaultRules, RulesByArea
 
 config = {{
     "backend": PandaPowerBackend,
     "action_class": PlayableAction,
     "observation_class": None,
     "reward_class": RedispReward,
-    "gamerules_class": DefaultRules,
+    "gamerules_class": {rules},
     "chronics_class": Multifolder,
-    "grid_value_class": GridStateFromFileWithForecasts,
+    "grid_value_class": {series},
     "data_feeding_kwargs": {{"h_forecast": [5, 2 * 5]}},
     "volagecontroler_class": None,
     "thermal_limits": {limits},
@@ -57,6 +57,15 @@ config = {{
     "kwargs_opponent": {{"lines_attacked": ["0_2_1", "2_3_4", "3_4_5"]}},
 }}
 """
+AREAS = "RulesByArea([[0, 1], [2, 3, 4]])"
+READ, DRAWN = "GridStateFromFileWithForecasts", "GridStateFromFileWithForecastsWithMaintenance"
+MAINTENANCE = {
+    "maintenance_starting_hour": 9,
+    "maintenance_ending_hour": 17,
+    "line_to_maintenance": [LINES[0], LINES[2], LINES[4], LINES[6]],
+    "daily_proba_per_month_maintenance": [0.6] * 12,
+    "max_daily_number_per_month_maintenance": [2] * 12,
+}
 PARAMETERS = {"NB_TIMESTEP_COOLDOWN_LINE": 3, "NB_TIMESTEP_COOLDOWN_SUB": 3}
 
 
@@ -129,16 +138,19 @@ def write_world(
     limits: Sequence[float] = LIMITS_A,
     parameters: dict[str, Any] = PARAMETERS,
     load: np.ndarray | float = 1.0,
+    drawn: bool = False,
 ) -> Path:
     """Folder of the world.
 
     limits:  (L,) [A]        parameters: of parameters.json        load: (ROWS,) multiples of all loads
+    drawn:   a step is an hour, maintenance is drawn at reset, and the rules hold by area
     """
     folder.mkdir(parents=True, exist_ok=True)
     saved = {"_module": "pandapower.auxiliary", "_class": "pandapowerNet", "_object": _net()}
     (folder / "grid.json").write_text(json.dumps(saved), encoding="utf-8")
+    rules, series = (AREAS, DRAWN) if drawn else ("DefaultRules", READ)
     named = dict(zip(LINES, map(float, limits), strict=True))
-    (folder / "config.py").write_text(CONFIG.format(limits=named), encoding="utf-8")
+    (folder / "config.py").write_text(CONFIG.format(limits=named, rules=rules, series=series), encoding="utf-8")
     (folder / "parameters.json").write_text(json.dumps(parameters), encoding="utf-8")
     places = {f"sub_{k}": [100.0 * k, 50.0 * (k % 3)] for k in range(5)}
     (folder / "grid_layout.json").write_text(json.dumps(places), encoding="utf-8")
@@ -152,11 +164,11 @@ def write_world(
     text = "\n".join(",".join(map(str, row)) for row in (storage.keys(), storage.values())) + "\n"
     (folder / "storage_units_charac.csv").write_text(text, encoding="ascii")
     for k, name in enumerate(EPISODES):
-        _write_episode(folder / "chronics" / name, 11.0 * k, np.broadcast_to(load, ROWS), outages=k > 0)
+        _write_episode(folder / "chronics" / name, 11.0 * k, np.broadcast_to(load, ROWS), k > 0, drawn)
     return folder
 
 
-def _write_episode(folder: Path, shift: float, load: np.ndarray, outages: bool) -> None:
+def _write_episode(folder: Path, shift: float, load: np.ndarray, outages: bool, drawn: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     names = {"load_p": LOADS, "load_q": LOADS, "prod_p": UNITS, "prod_v": UNITS}
     for key, rows in _series(shift, load).items():
@@ -169,4 +181,6 @@ def _write_episode(folder: Path, shift: float, load: np.ndarray, outages: bool) 
     for key, rows in out.items():
         _write_csv(folder / f"{key}.csv", LINES, rows)
     (folder / "start_datetime.info").write_text("2030-06-03 00:00\n", encoding="ascii")
-    (folder / "time_interval.info").write_text("00:05\n", encoding="ascii")
+    (folder / "time_interval.info").write_text("01:00\n" if drawn else "00:05\n", encoding="ascii")
+    if drawn:
+        (folder / "maintenance_meta.json").write_text(json.dumps(MAINTENANCE), encoding="utf-8")

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-DT_S = 300.0
+DT_S = 300.0  # of energies, whatever time_interval.info says: that moves the clock and drawn maintenance alone
 KINDS = ("or", "ex", "unit", "load", "storage")  # of the topology vector
 TABLES = ("bus", "line", "trafo", "gen", "ext_grid", "load", "shunt", "sgen", "storage")
 RENEWABLE = ("wind", "solar")
@@ -330,7 +330,6 @@ class Episode:
 
     rows:     name -> (T, E) float32, or (T, L) bool of maintenance and hazards; absent without the file
     to_maintenance, maintenance_left: (T, L) or None      hazard_left: (T, L) or None
-    dt_s:     seconds between rows
     forecast: name -> (horizons * T, E) float32
     """
 
@@ -339,7 +338,6 @@ class Episode:
     to_maintenance: np.ndarray | None
     maintenance_left: np.ndarray | None
     hazard_left: np.ndarray | None
-    dt_s: float
     forecast: dict[str, np.ndarray]
 
     @property
@@ -453,7 +451,7 @@ class World:
             for key in FORECAST
             if (found := self._series(folder / f"{key}_forecasted", key)) is not None
         }
-        return Episode(name, known, to_next, left, hazard_left, dt_s, forecast)
+        return Episode(name, known, to_next, left, hazard_left, forecast)
 
 
 def draw_maintenance(world: World, folder: Path, seed: int, n: int, dt_s: float) -> np.ndarray:
