@@ -7,6 +7,8 @@ config.py of a world, so record worlds of authors you trust.
 
 `python -m tools.record_grid2op compare RECORDING...` replays recordings by `tests.references.grid2op` without Grid2Op
 and prints one row each: episodes, steps, ends that are equal, largest differences; it exits with 1 where one parts.
+An end is equal in the same step and class (data, divergence, island, redispatch); a row parts where an integer or a
+flag differs, or rho by more than 1e-4, and the rest of its episode is left out.
 
 | mode | actions |
 |---|---|
@@ -59,7 +61,7 @@ ORDERS = dict(
 TRIES = 20  # draws of an action until one is legal
 EPISODES = ("episode", "seed", "rows", "end", "reason")
 COLUMNS = (
-    *("world", "mode", "episodes", "steps", "equal_ends", "integers", "rho", "pq_mw", "v_kv", "dispatch_mw"),
+    *("world", "mode", "episodes", "steps", "equal_ends", "parted_rows", "rho", "pq_mw", "v_kv", "dispatch_mw"),
     *("rewards", "simulations", "equal_simulations", "simulated_rho", "exceptions"),
 )
 PARTED = 1e-4  # of rho: from here on two episodes are not the same
@@ -348,7 +350,7 @@ class Comparison(NamedTuple):
     episodes: int
     steps: int
     equal_ends: int
-    integers: int
+    parted_rows: int
     largest: dict[str, float]
     simulations: int
     equal_simulations: int
@@ -360,7 +362,7 @@ def compare(arrays: Arrays, world: World) -> Comparison:
     _check_world(arrays, world)
     replay, largest = Replay(world), dict.fromkeys(("rho", "pq", "v", "dispatch", "rewards", "simulated_rho"), 0.0)
     exceptions: list[str] = []
-    first = steps = ends = integers = simulations = equal = 0
+    first = steps = ends = parted_rows = simulations = equal = 0
     for name, seed, count, end in zip(*(arrays[key] for key in ("episode", "seed", "rows", "end")), strict=True):
         replay.reset(str(name), int(seed))
         parted: list[str] = []
@@ -371,7 +373,7 @@ def compare(arrays: Arrays, world: World) -> Comparison:
                 _, over = replay.step(action_at(arrays, row), arrays["attacked"][row], int(arrays["attack_steps"][row]))
             parted = list(_parted(replay, arrays, row, row > first, largest))
             if parted:
-                integers += 1
+                parted_rows += 1
                 exceptions += [f"{name} step {row - first}: {text}" for text in parted]
                 break
             if over:
@@ -388,7 +390,7 @@ def compare(arrays: Arrays, world: World) -> Comparison:
             exceptions.append(f"{name} step {row - first}: ends by {reason}, recorded {end} at {int(count) - 1}")
         ends += same
         first += int(count)
-    return Comparison(len(arrays["episode"]), steps, ends, integers, largest, simulations, equal, exceptions)
+    return Comparison(len(arrays["episode"]), steps, ends, parted_rows, largest, simulations, equal, exceptions)
 
 
 def _check_world(arrays: Arrays, world: World) -> None:
@@ -455,29 +457,39 @@ def _simulation_parted(replay: Replay, arrays: Arrays, k: int, largest: dict[str
         yield from _unequal(found, arrays, ("line_status", "topo_vect"), k, "sim.")
 
 
-def table_row(arrays: Arrays, found: Comparison) -> tuple[str, ...]:
+def table_row(world: str, mode: str, found: Comparison) -> tuple[str, ...]:
     """Texts of COLUMNS."""
     size = {key: f"{value:.1e}" if value else "0" for key, value in found.largest.items()}
     few = "; ".join(found.exceptions[:5]) + (f"; and {len(found.exceptions) - 5} more" * (len(found.exceptions) > 5))
     return (
-        *(str(arrays["world"]), str(arrays["mode"]), str(found.episodes), str(found.steps)),
-        *(str(found.equal_ends), str(found.integers), size["rho"], size["pq"], size["v"], size["dispatch"]),
+        *(world, mode, str(found.episodes), str(found.steps)),
+        *(str(found.equal_ends), str(found.parted_rows), size["rho"], size["pq"], size["v"], size["dispatch"]),
         *(size["rewards"], str(found.simulations), str(found.equal_simulations), size["simulated_rho"], few or "-"),
     )
 
 
 def _compare_all(paths: Sequence[Path], worlds: Path | None, out: Path | None) -> int:
-    lines, parted = ["\t".join(COLUMNS)], False
+    lines, every = ["\t".join(COLUMNS)], list[Comparison]()
     print(lines[0])
     for path in paths:
         arrays = read_recording(path)
-        found = compare(arrays, World(folder_of(str(arrays["world"]), worlds)))
-        parted |= bool(found.exceptions)
-        lines.append("\t".join(table_row(arrays, found)))
+        every.append(compare(arrays, World(folder_of(str(arrays["world"]), worlds))))
+        lines.append("\t".join(table_row(str(arrays["world"]), str(arrays["mode"]), every[-1])))
         print(lines[-1], flush=True)
+    if len(every) > 1:
+        lines.append("\t".join(table_row("all", "-", _together(every))))
+        print(lines[-1])
     if out is not None:
         out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return int(parted)
+    return int(any(found.exceptions for found in every))
+
+
+def _together(every: Sequence[Comparison]) -> Comparison:
+    columns = dict(zip(Comparison._fields, zip(*every, strict=True), strict=True))
+    largest = {key: max(one.largest[key] for one in every) for key in columns.pop("largest")[0]}
+    parted = sum(map(len, columns.pop("exceptions")))
+    exceptions = [f"{parted} above"] if parted else []
+    return Comparison(largest=largest, exceptions=exceptions, **{key: sum(counts) for key, counts in columns.items()})
 
 
 def main(argv: Sequence[str] | None = None) -> int:

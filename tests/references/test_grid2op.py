@@ -87,7 +87,7 @@ def test_a_change_of_a_recording_is_seen(tmp_path):
     recorded = read_recording(RECORDED / "nothing.npz")
     recorded["topo_vect"][7, 3] = 2
     found = compare(recorded, World(write_world(tmp_path / "five")))
-    assert found.integers == 1 and found.equal_ends == found.episodes - 1
+    assert found.parted_rows == 1 and found.equal_ends == found.episodes - 1
     assert found.exceptions == ["calm step 7: topo_vect at [3]: [1], recorded [2]"]
 
 

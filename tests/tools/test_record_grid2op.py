@@ -73,7 +73,8 @@ def test_the_command_prints_a_row_of_each_recording_and_keeps_them(tmp_path, cap
     printed = capsys.readouterr().out
     assert printed == (tmp_path / "table.tsv").read_text(encoding="utf-8")
     head, *rows = (line.split("\t") for line in printed.splitlines())
-    assert tuple(head) == COLUMNS and [row[1] for row in rows] == ["nothing", "attack"]
+    assert tuple(head) == COLUMNS and [row[1] for row in rows] == ["nothing", "attack", "-"]
+    assert int(rows[2][3]) == int(rows[0][3]) + int(rows[1][3])  # steps of all
     for row in rows:
         values = dict(zip(head, row, strict=True))
         assert values["equal_ends"] == values["episodes"] and values["exceptions"] == "-"
