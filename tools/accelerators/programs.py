@@ -139,6 +139,16 @@ def _outages() -> Parts:
     return powerflow.n_minus_1, outages, (case.n_bus, case.n_bus)
 
 
+def _busbars() -> Parts:
+    """An assignment of its own for each lane, factorised on the device."""
+    network = powerflow.prepare_topology(load_case("case118"))
+
+    def solve(network: Any, topology: Array, p: Array, q: Array) -> Any:
+        return powerflow.solve_topology(network, p, q, topology.astype(jnp.int8))
+
+    return solve, network, (network.n_element, network.n_node, network.n_node)
+
+
 def _switched() -> Parts:
     case = load_case("case33bw")
     opened = np.array([32, 33, 34, 35, 36], np.int32)  # the five ties of the feeder
@@ -192,6 +202,7 @@ SOLVERS: dict[str, Callable[[], Parts]] = {
     "reactive_limits": _reactive,
     "threephase": _threephase,
     "outages": _outages,
+    "busbars": _busbars,
     "switched": _switched,
     "dc": _dc,
     "dc_outages": _dc_outages,

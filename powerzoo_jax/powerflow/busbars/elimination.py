@@ -15,6 +15,7 @@ Source: George and Liu 1981, Computer Solution of Large Sparse Positive Definite
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ SIDE = -1  # in place of the column of a change: it is one of b
 ROUNDS = 1.4  # times the height of the elimination tree: fewer are wider, and more of their places stay empty
 
 Change = tuple[int, int, int]  # row, column and pivot of A_ij -= A_ik D_k^-1 A_kj
+Round = tuple[list[int], list[Change]]  # pivots and changes
 
 
 class Changes(NamedTuple):
@@ -40,20 +42,31 @@ class Changes(NamedTuple):
     right: Array
 
 
+class Stage(NamedTuple):
+    """Rounds of p pivots each, with c later neighbours at most.
+
+    row:    (R, p, c)  blocks A_kj of each pivot            column: (R, p, c) the place of j
+    blocks: changes of blocks, by A_ik and D_k^-1 A_kj at its place among all entries of `row`
+    sides:  changes of b, by A_ik and D_k^-1 b_k at the place of k
+    """
+
+    row: Array
+    column: Array
+    blocks: Changes
+    sides: Changes
+
+
 @struct.dataclass(kw_only=True)
 class Elimination:
-    """Plan of an elimination of S substations in R rounds of p pivots, each with c later neighbours at most; int32.
+    """Plan of an elimination of S substations; int32. The first rounds are wide, the last ones narrow: two stages.
 
-    Blocks are numbered: R p on the diagonal, by round, among them places that stay empty; then those beside it, both
-    directions, fill included; last one that is zero. An empty place in a table holds this last number.
+    Blocks are numbered: E places on the diagonal, by round, some of which stay empty; then those beside it, both
+    directions, fill included; last one that is zero. An empty place in a table holds this last number, or E.
 
-    slot:     (S,)     place of every substation            order: (R p,) the substation at each, S where none is
+    slot:     (S,)     place of every substation            order: (E,) the substation at each, S where none is
     first:    (M + 1,) branch end whose coupling a block beside the diagonal has, 2 L for none
     further:  (X,)     ends of parallel branches            shared: (X,) their block, counted from the first beside
     mirror:   (M + 1,) block of the opposite direction, counted likewise
-    row:      (R, p, c)  blocks A_kj of each pivot          column: (R, p, c) the place of j, R p for none
-    blocks:   changes of blocks, by A_ik and D_k^-1 A_kj at place (k, j) of `row`
-    sides:    changes of b, by A_ik and D_k^-1 b_k at the place of k
     """
 
     slot: Array
@@ -62,10 +75,7 @@ class Elimination:
     further: Array
     shared: Array
     mirror: Array
-    row: Array
-    column: Array
-    blocks: Changes
-    sides: Changes
+    stages: tuple[Stage, ...]
 
 
 @on_host
@@ -73,23 +83,34 @@ def plan_elimination(n: int, f: np.ndarray, t: np.ndarray) -> Elimination:
     """Plan the elimination of n substations joined by branches from f to t, (L,) positions (host)."""
     here, there = np.concatenate([f, t]).tolist(), np.concatenate([t, f]).tolist()
     order, later, height = _least_degree(n, here, there)
-    rounds = _schedule(order, later, max(int(ROUNDS * height), 1))
-    p, c = max([len(r[0]) for r in rounds], default=0), max(map(len, later.values()), default=0)
-    empty = len(rounds) * p
-    slot = {k: r * p + at for r, (pivots, _) in enumerate(rounds) for at, k in enumerate(pivots)}
+    parts = _stages(_schedule(order, later, max(int(ROUNDS * height), 1)), later)
+    slot: dict[int, int] = {}
+    scaled: dict[tuple[int, int], int] = {}
+    empty = entries = 0
+    for rounds in parts:
+        p, c = _widths(rounds, later)
+        for pivots, _ in rounds:
+            slot |= {k: empty + at for at, k in enumerate(pivots)}
+            scaled |= {(k, j): entries + at * c + m for at, k in enumerate(pivots) for m, j in enumerate(later[k])}
+            empty, entries = empty + p, entries + p * c
     number = {pair: at for at, pair in enumerate((a, b) for k in order for i in later[k] for a, b in ((k, i), (i, k)))}
     block = {pair: empty + at for pair, at in number.items()} | {(k, k): at for k, at in slot.items()}
-    scaled = {(k, j): slot[k] * c + at for k in order for at, j in enumerate(later[k])}
-    nothing = empty + len(number)
-    rows = [
-        row
-        for r in rounds
-        for row in [[(block[k, j], slot[j]) for j in later[k]] for k in r[0]] + [[]] * (p - len(r[0]))
-    ]
-    changes = [
-        [[(block[i, j], block[i, k], scaled[k, j]) for i, j, k in r[1] if j != SIDE] for r in rounds],
-        [[(slot[i], block[i, k], slot[k]) for i, j, k in r[1] if j == SIDE] for r in rounds],
-    ]
+    nothing, stages = empty + len(number), []
+    for rounds in parts:
+        p, c = _widths(rounds, later)
+        # pivots of each round, with rows of nothing in the empty places
+        rows = [[[(block[k, j], slot[j]) for j in later[k]] for k in r[0]] + [[]] * (p - len(r[0])) for r in rounds]
+        row, column = _filled([row for r in rows for row in r], (nothing, empty), c)
+        blocks = [[(block[i, j], block[i, k], scaled[k, j]) for i, j, k in r[1] if j != SIDE] for r in rounds]
+        sides = [[(slot[i], block[i, k], slot[k]) for i, j, k in r[1] if j == SIDE] for r in rounds]
+        stages.append(
+            Stage(
+                row=row.reshape(-1, p, c),
+                column=column.reshape(-1, p, c),
+                blocks=Changes(*_filled(blocks, (nothing, nothing, 0))),
+                sides=Changes(*_filled(sides, (empty, nothing, 0))),
+            )
+        )
     first, further = np.full(len(number) + 1, len(here)), []
     for end, pair in enumerate(zip(here, there, strict=True)):
         if first[number[pair]] < len(here):
@@ -98,7 +119,6 @@ def plan_elimination(n: int, f: np.ndarray, t: np.ndarray) -> Elimination:
             first[number[pair]] = end
     at = np.full(empty, n)
     at[[slot[k] for k in range(n)]] = np.arange(n)
-    row, column = (x.reshape(len(rounds), p, c) for x in _filled(rows, c, (nothing, empty)))
     return Elimination(
         slot=_int([slot[k] for k in range(n)]),
         order=_int(at),
@@ -106,19 +126,36 @@ def plan_elimination(n: int, f: np.ndarray, t: np.ndarray) -> Elimination:
         further=_int([end for end, _ in further]),
         shared=_int([pair for _, pair in further]),
         mirror=_int([*(number[b, a] for a, b in number), len(number)]),
-        row=row,
-        column=column,
-        blocks=Changes(*_filled(changes[0], max(map(len, changes[0]), default=0), (nothing, nothing, 0))),
-        sides=Changes(*_filled(changes[1], max(map(len, changes[1]), default=0), (empty, nothing, 0))),
+        stages=tuple(stages),
     )
+
+
+def _widths(rounds: list[Round], later: dict[int, list[int]]) -> tuple[int, int]:
+    """Pivots of a round and later neighbours of one, at most."""
+    pivots = [k for r in rounds for k in r[0]]
+    return max(len(r[0]) for r in rounds), max((len(later[k]) for k in pivots), default=0)
+
+
+def _stages(rounds: list[Round], later: dict[int, list[int]]) -> list[list[Round]]:
+    """Rounds in two stages, cut where both together leave the fewest places empty."""
+
+    def size(rounds: list[Round]) -> int:
+        if not rounds:
+            return 0
+        p, c = _widths(rounds, later)
+        return len(rounds) * (p * (1 + c) + max(len(r[1]) for r in rounds))
+
+    cut = min(range(len(rounds)), key=lambda k: size(rounds[:k]) + size(rounds[k:]))
+    return [part for part in (rounds[:cut], rounds[cut:]) if part]
 
 
 def _int(values: Any) -> Array:
     return jnp.asarray(np.asarray(values, np.int32))
 
 
-def _filled(rows: Sequence[Sequence[tuple[int, ...]]], width: int, none: tuple[int, ...]) -> list[Array]:
+def _filled(rows: Sequence[Sequence[tuple[int, ...]]], none: tuple[int, ...], width: int | None = None) -> list[Array]:
     """Rows of tuples as one table (R, width) for each part of the tuples, filled up with `none`."""
+    width = max(map(len, rows)) if width is None else width
     table = np.array([[*row, *[none] * (width - len(row))] for row in rows], int).reshape(len(rows), width, len(none))
     return [_int(table[..., part]) for part in range(len(none))]
 
@@ -141,7 +178,7 @@ def _least_degree(n: int, here: list[int], there: list[int]) -> tuple[list[int],
     return list(later), later, max(level, default=0) + 1
 
 
-def _schedule(order: list[int], later: dict[int, list[int]], rounds: int) -> list[tuple[list[int], list[Change]]]:
+def _schedule(order: list[int], later: dict[int, list[int]], rounds: int) -> list[Round]:
     """Pivots and changes, round by round: each as soon as it may, those with the longest way to go first."""
     rank = {k: r for r, k in enumerate(order)}
     to_go: dict[int, int] = {}
@@ -206,7 +243,7 @@ def solve(plan: Elimination, own: Array, ends: Array, right: Array, *, transpose
     own:  (S, k, k, B)   blocks on the diagonal
     ends: (2L, k, k, B)  blocks beside it by branch end, from ends first: row of its own substation, column opposite
     """
-    (count, p, c), (k, lanes) = plan.row.shape, right.shape[1:]
+    k, lanes = right.shape[1:]
     beside = jnp.take(ends, plan.first, axis=0, mode="fill", fill_value=0)
     if plan.further.size:
         beside = beside.at[plan.shared].add(_rows(ends, plan.further))
@@ -217,31 +254,59 @@ def solve(plan: Elimination, own: Array, ends: Array, right: Array, *, transpose
     # the last place takes what no substation is given
     b = jnp.concatenate([jnp.take(right, plan.order, axis=0, mode="fill", fill_value=0), jnp.zeros_like(right[:1])])
 
-    def eliminate(r: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        blocks, pivots, scaled = carry
-        here = inverse(lax.dynamic_slice_in_dim(blocks, r * p, p))
-        rows = _rows(blocks, plan.row[r].reshape(-1)).reshape(p, c, k, k, lanes)
-        across = jnp.stack([product(here, rows[:, j]) for j in range(c)], 1).reshape(p * c, k, k, lanes)
-        scaled = lax.dynamic_update_slice_in_dim(scaled, across, r * p * c, 0)
-        own = Changes(*(x[r] for x in plan.blocks))
-        change = product(_rows(blocks, own.left), _rows(scaled, own.right))
-        return blocks.at[own.target].add(-change), lax.dynamic_update_slice_in_dim(pivots, here, r * p, 0), scaled
+    begins = [(0, 0)]
+    for stage in plan.stages:
+        (count, p, c), (at, entries) = stage.row.shape, begins[-1]
+        begins.append((at + count * p, entries + count * p * c))
+    pivots, scaled = (jnp.zeros((length, k, k, lanes), blocks.dtype) for length in begins[-1])
+    whole = blocks, pivots, scaled
+    for stage, begin in zip(plan.stages, begins, strict=False):
+        whole = lax.fori_loop(0, stage.row.shape[0], functools.partial(_eliminate, stage, begin), whole)
+    for stage, begin in zip(plan.stages, begins, strict=False):
+        b = lax.fori_loop(0, stage.row.shape[0], functools.partial(_forward, stage, begin, whole), b)
+    for stage, begin in zip(plan.stages[::-1], begins[-2::-1], strict=True):
+        b = lax.fori_loop(0, stage.row.shape[0], functools.partial(_backward, stage, begin, whole), b)
+    return _rows(b, plan.slot)
 
-    def forward(r: Array, b: Array) -> Array:
-        here = product(lax.dynamic_slice_in_dim(pivots, r * p, p), lax.dynamic_slice_in_dim(b, r * p, p)[:, :, None])
-        b = lax.dynamic_update_slice_in_dim(b, here[:, :, 0], r * p, 0)
-        side = Changes(*(x[r] for x in plan.sides))
-        return b.at[side.target].add(-product(_rows(blocks, side.left), _rows(b, side.right)[:, :, None])[:, :, 0])
 
-    def backward(turn: Array, x: Array) -> Array:
-        r = count - 1 - turn
-        rows = lax.dynamic_slice_in_dim(scaled, r * p * c, p * c).reshape(p, c, k, k, lanes)
-        here = lax.dynamic_slice_in_dim(x, r * p, p)
-        for j in range(c):
-            here = here - product(rows[:, j], _rows(x, plan.column[r, :, j])[:, :, None])[:, :, 0]
-        return lax.dynamic_update_slice_in_dim(x, here, r * p, 0)
+Whole = tuple[Array, Array, Array]  # blocks, D_k^-1 (E, k, k, B) and D_k^-1 A_kj of all entries of all rows
 
-    pivots, scaled = (jnp.zeros((count * p * width, k, k, lanes), blocks.dtype) for width in (1, c))
-    blocks, pivots, scaled = lax.fori_loop(0, count, eliminate, (blocks, pivots, scaled))
-    b = lax.fori_loop(0, count, forward, b)
-    return _rows(lax.fori_loop(0, count, backward, b), plan.slot)
+
+def _slice(x: Array, at: Array, length: int) -> Array:
+    return lax.dynamic_slice_in_dim(x, at, length)
+
+
+def _put(x: Array, here: Array, at: Array) -> Array:
+    return lax.dynamic_update_slice_in_dim(x, here, at, 0)
+
+
+def _eliminate(stage: Stage, begin: tuple[int, int], r: Array, whole: Whole) -> Whole:
+    """One round of pivots, and of changes that earlier pivots bring about too."""
+    blocks, pivots, scaled = whole
+    (_, p, c), size = stage.row.shape, blocks.shape[1:]
+    here = inverse(_slice(blocks, begin[0] + r * p, p))
+    rows = _rows(blocks, stage.row[r].reshape(-1)).reshape(p, c, *size)
+    across = jnp.stack([product(here, rows[:, j]) for j in range(c)], 1) if c else rows
+    scaled = _put(scaled, across.reshape(p * c, *size), begin[1] + r * p * c)
+    own = Changes(*(x[r] for x in stage.blocks))
+    change = product(_rows(blocks, own.left), _rows(scaled, own.right)) if own.left.size else blocks[:0]
+    return blocks.at[own.target].add(-change), _put(pivots, here, begin[0] + r * p), scaled
+
+
+def _forward(stage: Stage, begin: tuple[int, int], whole: Whole, r: Array, b: Array) -> Array:
+    """The same round on b (E + 1, k, B), whose last row takes what no substation is given."""
+    p, at = stage.row.shape[1], begin[0] + r * stage.row.shape[1]
+    b = _put(b, product(_slice(whole[1], at, p), _slice(b, at, p)[:, :, None])[:, :, 0], at)
+    side = Changes(*(x[r] for x in stage.sides))
+    return b.at[side.target].add(-product(_rows(whole[0], side.left), _rows(b, side.right)[:, :, None])[:, :, 0])
+
+
+def _backward(stage: Stage, begin: tuple[int, int], whole: Whole, turn: Array, x: Array) -> Array:
+    """The rounds of a stage in reverse."""
+    count, p, c = stage.row.shape
+    r = count - 1 - turn
+    rows = _slice(whole[2], begin[1] + r * p * c, p * c).reshape(p, c, *whole[2].shape[1:])
+    here = _slice(x, begin[0] + r * p, p)
+    for j in range(c):
+        here = here - product(rows[:, j], _rows(x, stage.column[r, :, j])[:, :, None])[:, :, 0]
+    return _put(x, here, begin[0] + r * p)

@@ -225,24 +225,27 @@ def _taken(lanes: BusbarLanes, of: Callable[[Pair], Any], at: Standing, w: Compl
     return Taken((s[0], s[1]), a)
 
 
-def _sums(lanes: BusbarLanes, at: Standing, x: Any) -> Any:
-    """Sums (2, S, B) over the terminals (T, B) of both busbars."""
+def _sums(lanes: BusbarLanes, at: Standing, terms: Any) -> Any:
+    """Sums (2, .., S, B) over the terminals of both busbars, of arrays and pairs (.., T, B)."""
     kinds = jnp.stack([at.on & ~at.here, at.on & at.here])
 
     def run(table: Array) -> Any:
-        def add(r: Array, total: Any) -> Any:
+        def add(r: Array, totals: list[Any]) -> list[Any]:
             mine = jnp.take(kinds, table[:, r], axis=1, mode="fill", fill_value=False)
-            term = _part(x, lambda x: jnp.where(mine, jnp.take(x, table[:, r], axis=0, mode="clip")[None], 0))
-            found = (Wide(Pair(*total)) if isinstance(x, Wide) else total) + term
-            return found.pair if isinstance(x, Wide) else found
 
-        none = jnp.zeros((2, table.shape[0], kinds.shape[-1]), (x.pair.high if isinstance(x, Wide) else x).dtype)
+            def term(x: Array) -> Array:
+                here = jnp.take(x, table[:, r], axis=-2, mode="clip")[None]
+                return jnp.where(mine.reshape(2, *(1,) * (x.ndim - 2), *mine.shape[1:]), here, 0)
+
+            new = jax.tree.map(term, terms)
+            return [ds.add(x, y) if isinstance(x, Pair) else x + y for x, y in zip(totals, new, strict=True)]
+
+        none = jax.tree.map(lambda x: jnp.zeros((2, *x.shape[:-2], table.shape[0], x.shape[-1]), x.dtype), terms)
         # a loop: fused with what reads it, a term would be computed again for each of its sums
-        return lax.fori_loop(0, table.shape[1], add, ds.pair(none) if isinstance(x, Wide) else none)
+        return lax.fori_loop(0, table.shape[1], add, none)
 
     parts = [run(table) for table in lanes.runs]
-    whole = jax.tree.map(lambda *x: jnp.take(jnp.concatenate(x, 1), lanes.place, axis=1, mode="clip"), *parts)
-    return Wide(whole) if isinstance(x, Wide) else whole
+    return jax.tree.map(lambda *x: jnp.take(jnp.concatenate(x, -2), lanes.place, axis=-2, mode="clip"), *parts)
 
 
 class Point(NamedTuple):
@@ -261,18 +264,25 @@ def _rows(x: Complex, at: Standing) -> Array:
     return jnp.stack(x, 1).transpose(2, 0, 1, 3).reshape(n, 4, lanes)
 
 
+def _stacked(a: Pair, b: Pair) -> Pair:
+    return jax.tree.map(lambda *x: jnp.stack(x), a, b)
+
+
 def _point(
     lanes: BusbarLanes, of: Callable[[Pair], Any], at: Standing, w: Complex, aim: tuple[Array, Array], hold: Any
 ) -> Point:
     taken = _taken(lanes, of, at, w)
-    s = tuple(_sums(lanes, at, x) for x in taken.s)
-    own = tuple(_sums(lanes, at, x) for x in taken.a)
+    exact = isinstance(taken.s[0], Wide)
+    power = _stacked(*(x.pair for x in taken.s)) if exact else jnp.stack(taken.s)
+    found, own = _sums(lanes, at, [power, jnp.stack(taken.a)])
+    s = [jax.tree.map(lambda x, c=c: x[:, c], found) for c in (0, 1)]
+    s, own = [Wide(x) for x in s] if exact else s, (own[:, 0], own[:, 1])
     p, q = (jnp.where(free, _float(x + -y), 0) for x, y, free in zip(s, aim, (at.angle, at.size), strict=True))
     square = _square(w)
     # half the relative change of the square: what that neglects is itself a square
     grow = jnp.where(at.held, 0.5 * _float(hold - square) / (1 + _float(square)), 0)
     right = _rows((-p, grow - q), at)
-    return Point(taken.a, tuple(map(_float, s)), own, right, jnp.max(jnp.abs(right), (0, 1)))  # type: ignore[arg-type]
+    return Point(taken.a, (_float(s[0]), _float(s[1])), own, right, jnp.max(jnp.abs(right), (0, 1)))
 
 
 def _blocks(lanes: BusbarLanes, at: Standing, point: Point) -> tuple[Array, Array]:
@@ -432,12 +442,12 @@ def _dc_start(lanes: BusbarLanes, at: Standing, p: Array, ratio: Array) -> tuple
     on, n_branch = at.on.astype(b.dtype), lanes.slope.high.shape[0]
     angle = at.angle.transpose(1, 0, 2)
     own = (
-        jnp.where(at.angle, _sums(lanes, at, b * on), 1).transpose(1, 0, 2)[:, :, None]
+        jnp.where(at.angle, _sums(lanes, at, [b * on])[0], 1).transpose(1, 0, 2)[:, :, None]
         * jnp.eye(2, dtype=b.dtype)[None, :, :, None]
     )
     rows = jnp.take(angle, lanes.here, axis=0, mode="clip") & (at.on[:, None] & _one_of(at.here))
     beside = jnp.where(rows[:, :, None] & _one_of(at.far)[:, None], -b[:, :, None, None], 0)[: 2 * n_branch]
-    right = jnp.where(at.angle, p - _sums(lanes, at, push * on), 0).transpose(1, 0, 2)
+    right = jnp.where(at.angle, p - _sums(lanes, at, [push * on])[0], 0).transpose(1, 0, 2)
     theta = solve(lanes.plan, own, beside, right).transpose(1, 0, 2)
     base = jnp.arctan2(lanes.v_base[:, 1], lanes.v_base[:, 0])[:, None]
     turned = theta + (jnp.take(base, lanes.slack, axis=0)[None] - base)[None]
