@@ -9,7 +9,7 @@ state, which leaves voltages ready on the host. Loads are unseen draws U(0.8, 1.
 state, from its solution. Every engine stops by its own test: ours aims at 1e-6 pu in float32 and 1e-9 in x64, the peer
 at the mismatch named. Only branches are lost: the peer has no outages of units. Outages that cut buses off are flagged
 by both and count for both. The error is the largest of a voltage at the base state, against the peer's Newton at
-1e-10 pu. `--cpu-time` counts processor time instead of the clock, for a machine whose cores are shared.
+1e-9 pu. `--cpu-time` counts processor time instead of the clock, for a machine whose cores are shared.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def peers(case: Case) -> tuple[list[Engine], np.ndarray]:
         return found
 
     exact = analysis(0)
-    exact.compute(start, 30, 1e-10)
+    exact.compute(start, 30, 1e-9)
     expected = np.zeros((case.n_branch, case.n_bus), complex)
     expected[branches_of(case, model)] = exact.get_voltages()
     engines = []
