@@ -433,7 +433,9 @@ def solve_linear_lanes(lanes: BusbarLanes, placed: Any, e: Array, right: Array, 
     free = jnp.stack([at.angle, at.size])
     given = jnp.where(free, right.reshape(2, n, 2, -1).transpose(2, 0, 1, 3), 0)
     x = solve(lanes.plan, *_blocks(lanes, at, point), _rows((given[0], given[1]), at), transpose=transposed)
-    return jnp.where(free, _by_node(x), 0).transpose(1, 2, 0, 3).reshape(2 * n, 2, -1)
+    x = _by_node(x)
+    # not finite where a lane has no solution
+    return jnp.where(free & jnp.isfinite(x), x, 0).transpose(1, 2, 0, 3).reshape(2 * n, 2, -1)
 
 
 def _dc_start(lanes: BusbarLanes, at: Standing, p: Array, ratio: Array) -> tuple[Pair, Pair]:

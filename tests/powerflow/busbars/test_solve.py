@@ -277,12 +277,14 @@ def test_an_exported_program_holds_the_jax_form() -> None:
     assert next(loss) == pytest.approx(next(loss), rel=1e-5)
 
 
-def test_what_has_no_solution_has_derivative_zero() -> None:
-    network = prepared("14", "float64")
+@pytest.mark.full
+@pytest.mark.parametrize("form", FORMS)
+def test_what_has_no_solution_has_derivative_zero(form: str) -> None:
+    network = prepared("14", "float64", form)
     with jax.enable_x64(True):
         topology = jnp.asarray(outages()["a load alone"])
         p = jnp.zeros(28)
-        slope = jax.grad(lambda p: jnp.sum(solve_topology(network, p, p, topology).v_re))(p)
+        slope = jax.grad(lambda p: jnp.sum(solve_topology(network, p, p, topology, solver=form).v_re))(p)
     assert np.array_equal(slope, np.zeros(28))
 
 
