@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array, lax
 
 from powerzoo_jax.base import struct
-from powerzoo_jax.base.errors import CaseError, SolverError, listing
+from powerzoo_jax.base.errors import CaseError, listing
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import resolve_dtype
 from powerzoo_jax.base.ranges import FINITE, WHOLE, Range, axes, checks_ranges
@@ -29,9 +29,9 @@ from powerzoo_jax.cases.case import PV
 from powerzoo_jax.cases.topology import branch_positions, live_buses
 from powerzoo_jax.powerflow.busbars.newton import BusbarLanes, prepare_lanes
 from powerzoo_jax.powerflow.feeder.factors import nominal_injection
-from powerzoo_jax.powerflow.meshed.base_case import refuse_busbars, solve_base, voltage_setpoints
+from powerzoo_jax.powerflow.meshed.base_case import refuse_busbars, refuse_references, solve_base, voltage_setpoints
 from powerzoo_jax.powerflow.native.busbars import NativeBusbars, prepare_busbars
-from powerzoo_jax.powerflow.native.library import INSTALL, describe, find_library
+from powerzoo_jax.powerflow.native.library import library_for
 
 BUSBAR = Range(0, 2)  # 0: out
 
@@ -128,9 +128,7 @@ def prepare_topology(
     check_mode(solver, NATIVE)
     assert_valid(case)
     refuse_busbars(case, dtype)
-    if len(case.slack_bus) != 1:
-        ids = listing(case.bus.id[case.slack_bus])
-        raise SolverError(f"{case.name} has the reference buses {ids}; the solver takes one. Give the others kind 2.")
+    refuse_references(case)
     v = solve_base(case, nominal_injection(case), voltage_setpoints(case))
     counts, bus, on = list_elements(case, plants, storages)
     slack, (f, t) = int(case.slack_bus[0]), branch_positions(case)
@@ -144,9 +142,7 @@ def prepare_topology(
     v_set[slack] = abs(v[slack])
     shunted = np.flatnonzero((case.bus.gs_mw != 0) | (case.bus.bs_mvar != 0))
     shunt = np.stack([case.bus.gs_mw[shunted], case.bus.bs_mvar[shunted]], 1) / case.base_mva
-    library = find_library() if solver == NATIVE or (solver == AUTO and jax.default_backend() == "cpu") else None
-    if library is None and solver == NATIVE:
-        raise SolverError(f'solver="native": {describe()}. {INSTALL}.')
+    library = library_for(solver)
     native = None if library is None else prepare_busbars(library, case, bus, holds, shunt, v, v_set)
     b = case.branch
     series, ratio = 1 / (b.r_pu + 1j * b.x_pu), np.exp(-1j * np.deg2rad(b.shift_deg)) / b.tap

@@ -35,7 +35,7 @@ from powerzoo_jax.powerflow.busbars.network import (
 from powerzoo_jax.powerflow.busbars.newton import solve_lanes, solve_linear_lanes
 from powerzoo_jax.powerflow.native.busbars import solve_busbars, solve_linear
 from powerzoo_jax.powerflow.native.library import in_kernel
-from powerzoo_jax.powerflow.result import Status
+from powerzoo_jax.powerflow.result import PowerFlowResult, Status
 
 TOL = 1e-8  # [pu] largest mismatch of a solved lane
 STEPS = 10  # of Newton's method, at most
@@ -43,37 +43,30 @@ BASE, DC = "base", "dc"
 
 
 @struct.dataclass(kw_only=True)
-class TopologyResult:
-    """Solved state of one assignment in per unit; injection into the node is positive.
+class TopologyResult(PowerFlowResult):
+    """`PowerFlowResult` of one assignment: voltages by node (2S,), 0 where nothing stands, losses with charging.
 
-    v_re, v_im:      (2S,)  [pu]  voltages by node, 0 at nodes that are not in use
     in_use:          (2S,)  bool
     p_node, q_node:  (2S,)  [pu]  injections, solved for at the reference and at nodes that hold their magnitude
-    i_re, i_im:      (L,)   [pu]  currents of the series elements, from -> to; 0 out of service
-    p_from, q_from, p_to, q_to: (L,) [pu] powers entering the branch at both ends
-    p_loss, q_loss:  ()     [pu]  sums of r |i|^2, and of q_from + q_to
-    p_slack, q_slack: ()    [pu]  injection of the reference node
-    residual:        ()     [pu]  largest mismatch         iterations: () int32        status: () int32 `Status`
+    p_to, q_to:      (L,)   [pu]  power entering the branch at its to end
     """
 
-    v_re: Array
-    v_im: Array
     in_use: Array
     p_node: Array
     q_node: Array
-    i_re: Array
-    i_im: Array
-    p_from: Array
-    q_from: Array
     p_to: Array
     q_to: Array
-    p_loss: Array
-    q_loss: Array
-    p_slack: Array
-    q_slack: Array
-    residual: Array
-    iterations: Array
-    status: Array
+
+    @property
+    def v_pu(self) -> Array:
+        """(2S,) voltage magnitudes; a root has no derivative at the 0 of a node that is not in use."""
+        square = self.v_re * self.v_re + self.v_im * self.v_im
+        return jnp.where(self.in_use, jnp.sqrt(jnp.where(self.in_use, square, 1)), 0)
+
+    @property
+    def angle_rad(self) -> Array:
+        """(2S,) voltage angles, 0 at nodes that are not in use."""
+        return jnp.arctan2(self.v_im, jnp.where(self.in_use, self.v_re, 1))
 
 
 class NodeState(NamedTuple):

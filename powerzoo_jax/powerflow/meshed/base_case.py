@@ -41,6 +41,13 @@ def refuse_busbars(case: Case, dtype: np.dtype) -> None:
         )
 
 
+def refuse_references(case: Case) -> None:
+    """SolverError for a case with several reference buses."""
+    if len(case.slack_bus) != 1:
+        ids = listing(case.bus.id[case.slack_bus])
+        raise SolverError(f"{case.name} has the reference buses {ids}; the solver takes one. Give the others kind 2.")
+
+
 def admittance(case: Case) -> sp.csr_matrix:
     """Bus admittance matrix (N, N) complex [pu] of the branches in service, shunts included."""
     f, t = branch_positions(case)

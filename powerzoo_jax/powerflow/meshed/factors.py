@@ -21,7 +21,7 @@ from jax.custom_derivatives import SymbolicZero
 from powerzoo_jax.base import double_single as ds
 from powerzoo_jax.base import struct
 from powerzoo_jax.base.double_single import Pair
-from powerzoo_jax.base.errors import SolverError, listing
+from powerzoo_jax.base.errors import SolverError
 from powerzoo_jax.base.host import on_host
 from powerzoo_jax.base.numerics import FLOAT, resolve_dtype
 from powerzoo_jax.base.ranges import Finite, checks_ranges
@@ -48,13 +48,14 @@ from powerzoo_jax.powerflow.meshed.base_case import (
     dense_inverse,
     held_buses,
     refuse_busbars,
+    refuse_references,
     solve_base,
     voltage_setpoints,
 )
 from powerzoo_jax.powerflow.meshed.blocks import Blocks, border, invert, invert_pairs
 from powerzoo_jax.powerflow.meshed.layout import MeshedLayout, layout_of
 from powerzoo_jax.powerflow.native.factors import NativeFactors, prepare_native
-from powerzoo_jax.powerflow.native.library import INSTALL, describe, find_library
+from powerzoo_jax.powerflow.native.library import library_for
 
 MOST_GB = 4.0  # [1e9 bytes] arrays of the inverse in float64; making them takes some three times as much
 MIX_ABOVE = 0.08  # share of the error that a chord step leaves, above which mixing pays for itself
@@ -208,14 +209,10 @@ def prepare_meshed(
     check_mode(solver, NATIVE)
     assert_valid(case)
     refuse_busbars(case, dtype)
-    if len(case.slack_bus) != 1:
-        ids = listing(case.bus.id[case.slack_bus])
-        raise SolverError(f"{case.name} has the reference buses {ids}; the solver takes one. Give the others kind 2.")
+    refuse_references(case)
     s = load_factor * nominal_injection(case)
     v = solve_base(case, s, voltage_setpoints(case))
-    library = find_library() if solver == NATIVE or (solver == AUTO and jax.default_backend() == "cpu") else None
-    if solver == NATIVE and library is None:
-        raise SolverError(f'solver="native": {describe()}. {INSTALL}.')
+    library = library_for(solver)
     native = None if library is None else prepare_native(library, case, v)
     layout = layout_of(case, blocks=solver != NATIVE)
     with jax.enable_x64(True):

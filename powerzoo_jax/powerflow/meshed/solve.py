@@ -297,7 +297,7 @@ class Batch(NamedTuple):
         given: tuple[Array, ...],
         lanes: ChordLanes,
     ) -> ChordLanes:
-        """Go on with some lanes, a few at a time."""
+        """Lanes after a part of the solver that some of them still need, a few at a time."""
         if not self.own:
             return in_groups(todo, size, part, shared, given, lanes)  # type: ignore[no-any-return]
         gathered = in_groups(todo, size, lambda _, mine, lanes: part(*mine, lanes), (), (shared, given), lanes)

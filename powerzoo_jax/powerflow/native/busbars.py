@@ -91,7 +91,7 @@ def solve_busbars(
 
 
 def solve_linear(native: NativeBusbars, topology: Array, e: Array, right: Array, *, transposed: bool) -> Array:
-    """J(e) x = right, or its transpose, in every lane; topology (B, E), e, right and x (B, 2S, 2).
+    """Solution x of J(e) x = right, or of its transpose, in every lane; topology (B, E), e, right and x (B, 2S, 2).
 
     Rows and columns of what is not unknown are left out, and 0 in x.
     """

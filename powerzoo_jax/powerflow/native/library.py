@@ -16,6 +16,7 @@ from jax.extend import core
 from jax.interpreters import mlir
 
 from powerzoo_jax.base.errors import SettingsError, SolverError
+from powerzoo_jax.base.solver_mode import AUTO, NATIVE
 
 SWITCH = "POWERZOO_JAX_NATIVE"
 WIDE = ("solve", "bounded", "rest", "linear", "split", "split_linear")
@@ -58,6 +59,17 @@ def describe() -> str:
     if isinstance(found, str):
         return f"JAX form of the meshed power flow: {found}"
     return f"compiled kernel {found.version} for meshed power flow on CPUs, instructions {found.variant}"
+
+
+def library_for(solver: str) -> Library | None:
+    """The compiled kernel where a network is prepared for it: by "native", or by "auto" where JAX runs on a CPU.
+
+    Raises SolverError for "native" without the kernel.
+    """
+    found = find_library() if solver == NATIVE or (solver == AUTO and jax.default_backend() == "cpu") else None
+    if found is None and solver == NATIVE:
+        raise SolverError(f'solver="native": {describe()}. {INSTALL}.')
+    return found
 
 
 def in_kernel(native: Callable[..., Any], plain: Callable[..., Any] | None, *arguments: Any) -> Any:

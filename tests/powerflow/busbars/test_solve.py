@@ -288,6 +288,26 @@ def test_what_has_no_solution_has_derivative_zero(form: str) -> None:
     assert np.array_equal(slope, np.zeros(28))
 
 
+@pytest.mark.full
+def test_magnitudes_and_angles_are_those_of_the_voltages_and_have_derivatives() -> None:
+    sub, network = substations("14"), prepared("14", "float64")
+    topology = reference.moved(sub, SPLIT_4)
+    found = solved("14", topology[None])
+    v = reference.solve_split(sub, topology).v
+    with jax.enable_x64(True):
+        assert np.abs(np.asarray(found.v_pu[0]) - np.abs(v)).max() < 1e-7
+        assert np.abs(np.asarray(found.angle_rad[0]) - np.angle(v)).max() < 1e-7
+        s = jnp.asarray(reference.node_sums(sub, topology, sub.s))
+
+        def total(p: jax.Array) -> jax.Array:
+            found = solve_topology(network, p, s.imag, jnp.asarray(topology))
+            return jnp.sum(found.v_pu) + jnp.sum(found.angle_rad)
+
+        slope = jax.grad(total)(s.real)
+    assert np.isfinite(slope).all()
+    assert np.any(slope != 0)
+
+
 def test_plants_and_storages_hold_a_busbar_but_no_voltage() -> None:
     case = load_case("14")
     network = prepare_topology(case, plants=[3, 13], storages=[9], solver=FORMS[0])
