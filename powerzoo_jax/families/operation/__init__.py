@@ -1,0 +1,1 @@
+"""Operation of a transmission grid by its topology: busbars, lines, redispatch."""
