@@ -41,6 +41,7 @@ class Substations:
     loads, units, shunts:  positions of these elements
     net:    the merged network, with all elements of a substation on one busbar
     v:      (N,)  complex [pu], its solved base state
+    conductance: (L,) [pu], of the branches, half at each end
     """
 
     case: Case
@@ -51,6 +52,7 @@ class Substations:
     shunts: slice
     net: MeshedNetwork
     v: np.ndarray
+    conductance: np.ndarray
 
 
 class SplitNetwork(NamedTuple):
@@ -87,7 +89,8 @@ def build_substations(case: Case, plants: Sequence[int] = (), storages: Sequence
     s[units] = case.unit.p_mw + 1j * case.unit.q_mvar
     s[loads] = -(case.load.p_mw + 1j * case.load.q_mvar)
     bus = np.concatenate(parts)
-    return Substations(case, bus, s / case.base_mva, loads, units, shunts, net, solve_base_state(case, net))
+    v = solve_base_state(case, net)
+    return Substations(case, bus, s / case.base_mva, loads, units, shunts, net, v, np.zeros(case.n_branch))
 
 
 def base_topology(sub: Substations) -> np.ndarray:
@@ -166,7 +169,7 @@ def build_split(sub: Substations, topology: np.ndarray) -> SplitNetwork:
     # currents of the four-terminal branches, one at a time: i_f = (y + jb/2) v_f / |a|^2 - y v_t / conj(a)
     y = 1 / (b.r_pu + 1j * b.x_pu)[in_service]
     a = (b.tap * np.exp(1j * np.deg2rad(b.shift_deg)))[in_service]
-    own = y + 0.5j * b.b_pu[in_service]
+    own = y + (0.5j * b.b_pu + 0.5 * sub.conductance)[in_service]
     ends = np.r_[f[in_service], t[in_service]]
     from_rows = sp.csr_matrix((np.r_[own / np.abs(a) ** 2, -y / np.conj(a)], (np.r_[rows, rows], ends)), (m, 2 * n))
     to_rows = sp.csr_matrix((np.r_[-y / a, own], (np.r_[rows, rows], ends)), (m, 2 * n))

@@ -64,6 +64,7 @@ class TopologyNetwork:
     i_base, slope: (L, 2) [pu] series current at the base voltage, and y Vb_from / a
     ratio:     (L, 2)  [-]    1 / a
     half_charging, r: (L,) [pu]
+    half_conductance: (L,) [pu] shunt conductance of each end, None where no branch has any
     shunt:     (H, 2)  [pu]   g, b
     slack:     ()      int32  position of the reference bus
     counts:    static, numbers of elements of every kind
@@ -87,6 +88,7 @@ class TopologyNetwork:
     shunt: Array
     slack: Array
     counts: ElementCounts = struct.field(pytree_node=False)
+    half_conductance: Array | None = None
     native: NativeBusbars | None = None
     lanes: BusbarLanes | None = None
 
@@ -110,12 +112,14 @@ def prepare_topology(
     *,
     plants: Annotated[Sequence[int], axes("...", kind=WHOLE)] = (),
     storages: Annotated[Sequence[int], axes("...", kind=WHOLE)] = (),
+    conductance_pu: Annotated[Sequence[float], FINITE, axes("...")] | None = None,
     dtype: Any = None,
     solver: str = AUTO,
 ) -> TopologyNetwork:
     """Substations of a case for `solve_topology`: every bus may be split into two busbars.
 
     plants, storages: ids of the buses of further elements, which only inject
+    conductance_pu:   (L,) [pu] shunt conductance of the branches, half of it at each end: iron losses
     dtype:            float32 (None) or float64
     solver:           "native" is the compiled kernel alone, "adaptive" and "fixed" the JAX form, "auto" what there is
 
@@ -143,10 +147,17 @@ def prepare_topology(
     shunted = np.flatnonzero((case.bus.gs_mw != 0) | (case.bus.bs_mvar != 0))
     shunt = np.stack([case.bus.gs_mw[shunted], case.bus.bs_mvar[shunted]], 1) / case.base_mva
     library = library_for(solver)
-    native = None if library is None else prepare_busbars(library, case, bus, holds, shunt, v, v_set)
+    half = None
+    if conductance_pu is not None:
+        half = 0.5 * np.asarray(conductance_pu, float)
+        if half.shape != (case.n_branch,):
+            raise CaseError(f"{case.name}: conductance_pu has shape {half.shape}. Give one number a branch.")
+    native = None if library is None else prepare_busbars(library, case, bus, holds, shunt, half, v, v_set)
     b = case.branch
     series, ratio = 1 / (b.r_pu + 1j * b.x_pu), np.exp(-1j * np.deg2rad(b.shift_deg)) / b.tap
     real = dict(v_set=v_set, shunt=shunt, half_charging=0.5 * b.b_pu, r=b.r_pu)
+    if half is not None:
+        real["half_conductance"] = half
     pairs = dict(v_base=v, i_base=series * (ratio * v[f] - v[t]), slope=series * ratio * v[f], ratio=ratio)
     numbers = real | {name: np.stack([x.real, x.imag], 1) for name, x in pairs.items()}
     with jax.enable_x64(True):
@@ -159,7 +170,7 @@ def prepare_topology(
             slack=jnp.asarray(slack, jnp.int32),
             counts=counts,
             native=native,
-            lanes=None if solver == NATIVE else prepare_lanes(case, v, v_set, dtype),
+            lanes=None if solver == NATIVE else prepare_lanes(case, v, v_set, half, dtype),
             **{name: jnp.asarray(x, dtype) for name, x in numbers.items()},
         )
 
@@ -341,8 +352,8 @@ def flows(network: TopologyNetwork, placed: Placed, e: Array) -> Flows:
         complex_product(network.ratio, complex_product(network.v_base[a], w_f)),
         complex_product(network.v_base[b], w_t),
     )
-    s_f = _times_conj(u, i) - _charging(network.half_charging, u)
-    s_t = -_times_conj(v, i) - _charging(network.half_charging, v)
+    s_f = _times_conj(u, i) - _charging(network, u)
+    s_t = -_times_conj(v, i) - _charging(network, v)
     return Flows(*(jnp.where(placed.on[:, None], x, 0) for x in (s_f, s_t, i)))
 
 
@@ -375,7 +386,7 @@ def _conj(x: Array) -> Array:
     return jnp.stack([x[..., 0], -x[..., 1]], -1)
 
 
-def _charging(half: Array, v: Array) -> Array:
-    """Power (L, 2) that half the charging of a branch injects at voltage v (L, 2)."""
-    injected = half * jnp.sum(jnp.square(v), 1)
-    return jnp.stack([jnp.zeros_like(injected), injected], 1)
+def _charging(network: TopologyNetwork, v: Array) -> Array:
+    """Power (L, 2) that half the charging and conductance of a branch inject at voltage v (L, 2)."""
+    square, g = jnp.sum(jnp.square(v), 1), network.half_conductance
+    return jnp.stack([jnp.zeros_like(square) if g is None else -g * square, network.half_charging * square], 1)

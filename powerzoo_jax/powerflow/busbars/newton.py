@@ -83,11 +83,16 @@ class LaneState(NamedTuple):
 
 
 @on_host
-def prepare_lanes(case: Case, v: np.ndarray, v_set: np.ndarray, dtype: np.dtype) -> BusbarLanes:
-    """Data for the JAX form at base voltages v (S,), complex [pu], and set-points v_set (S,) (host)."""
+def prepare_lanes(
+    case: Case, v: np.ndarray, v_set: np.ndarray, half_conductance: np.ndarray | None, dtype: np.dtype
+) -> BusbarLanes:
+    """Data for the JAX form at base voltages v (S,), complex [pu], and set-points v_set (S,) (host).
+
+    half_conductance: (L,) [pu] of each end of the branches, None for none
+    """
     f, t = branch_positions(case)
     b, shunted = case.branch, np.flatnonzero((case.bus.gs_mw != 0) | (case.bus.bs_mvar != 0))
-    y, half = 1 / (b.r_pu + 1j * b.x_pu), 0.5j * b.b_pu
+    y, half = 1 / (b.r_pu + 1j * b.x_pu), 0.5j * b.b_pu + (0 if half_conductance is None else half_conductance)
     ratio = np.exp(-1j * np.deg2rad(b.shift_deg)) / b.tap
     u, w = ratio * v[f], v[t]
     consumed = (case.bus.gs_mw - 1j * case.bus.bs_mvar)[shunted] / case.base_mva

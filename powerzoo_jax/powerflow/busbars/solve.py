@@ -248,6 +248,19 @@ def _turned(e: Array, turn: Array) -> Array:
     return complex_product(near_one(e), turn[..., ::-1])
 
 
+def _iron_losses(network: TopologyNetwork, topology: Array, state: NodeState) -> Array:
+    """Losses () [pu] in the shunt conductance of the branches in service."""
+    if network.half_conductance is None:
+        return jnp.zeros((), state.e.dtype)
+    placed, lines = place(network, topology), network.counts.branches
+    v_from, v_to = (
+        complex_product(network.v_base[bus], near_one(state.e[node]))
+        for bus, node in ((network.bus[:lines], placed.f), (network.bus[lines : 2 * lines], placed.t))
+    )
+    square = jnp.sum(jnp.square(complex_product(network.ratio, v_from)) + jnp.square(v_to), 1)
+    return jnp.sum(jnp.where(placed.on, network.half_conductance * square, 0))
+
+
 def _expand(network: TopologyNetwork, topology: Array, state: NodeState) -> TopologyResult:
     # real and imaginary parts apart: XLA would write pairs to memory, a twentieth of the time of a flow
     (a, b), (x, y) = jnp.concatenate([network.v_base, network.v_base]).T, (1 + state.e[:, 0], state.e[:, 1])
@@ -265,7 +278,7 @@ def _expand(network: TopologyNetwork, topology: Array, state: NodeState) -> Topo
         q_from=q_from,
         p_to=p_to,
         q_to=q_to,
-        p_loss=jnp.sum(network.r * (i_re**2 + i_im**2)),
+        p_loss=jnp.sum(network.r * (i_re**2 + i_im**2)) + _iron_losses(network, topology, state),
         q_loss=jnp.sum(q_from + q_to),
         p_slack=p_slack,
         q_slack=q_slack,

@@ -44,10 +44,14 @@ def prepare_busbars(
     bus: np.ndarray,
     holds: np.ndarray,
     shunt: np.ndarray,
+    half_conductance: np.ndarray | None,
     v: np.ndarray,
     v_set: np.ndarray,
 ) -> NativeBusbars:
-    """Operands for elements at positions bus (E,); shunt (H, 2), base voltages v (S,), set-points v_set (S,)."""
+    """Operands for elements at positions bus (E,); shunt (H, 2), base voltages v (S,), set-points v_set (S,).
+
+    half_conductance: (L,) [pu] of each end of the branches, None for none
+    """
     f, t = branch_positions(case)
     n, b = case.n_bus, case.branch
     order = eliminate_least(sp.csr_matrix((np.ones(2 * len(f)), (np.r_[f, t], np.r_[t, f])), (n, n)))
@@ -57,7 +61,11 @@ def prepare_busbars(
     dc = np.where(b.x_pu == 0, 0, 1 / np.where(b.x_pu == 0, 1, b.x_pu * b.tap))
     pushed = dc * np.deg2rad(b.shift_deg)
     tables = (order, place[bus], holds, place[case.slack_bus[:1]])
-    numbers = (branch_parameters(case, np.ones(len(f), bool), every=True), np.stack([dc, pushed], 1), shunt, v, v_set)
+    branch = branch_parameters(case, np.ones(len(f), bool), every=True)
+    if half_conductance is not None:
+        branch[:, 0] += half_conductance / b.tap**2
+        branch[:, 3] += half_conductance
+    numbers = (branch, np.stack([dc, pushed], 1), shunt, v, v_set)
     return NativeBusbars(
         tables=tuple(jnp.asarray(x, jnp.int32) for x in tables),
         numbers=tuple(jnp.asarray(words(x)) for x in numbers),

@@ -85,6 +85,31 @@ def test_two_splits_of_case14_have_no_solution(form: str) -> None:
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(found))
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", BOTH)
+def test_conductance_of_branches_against_scipy(dtype: str, form: str) -> None:
+    case = load_case("14")
+    iron = np.linspace(0, 0.02, case.n_branch)
+    sub = replace(substations("14"), conductance=iron)
+    topology = reference.moved(sub, SPLIT_4, (17,))
+    with jax.enable_x64(dtype == "float64"):
+        network = prepare_topology(case, dtype=dtype, conductance_pu=iron, solver=form)
+        s, busbar = (jnp.asarray(x) for x in (sub.s, topology))
+        at = node_injection(network, busbar, s.real.astype(dtype), s.imag.astype(dtype))
+        found = jax.jit(solve_topology, static_argnames="solver")(network, *at, busbar, solver=form)
+        lost = float(jnp.sum(found.p_from + found.p_to))  # what enters the branches
+    expected = reference.solve_split(sub, topology)
+    np.testing.assert_allclose(voltage(found), expected.v, atol=VOLTAGES[dtype])
+    np.testing.assert_allclose(found.p_from, expected.flows.s_from.real, atol=FLOWS[dtype])
+    np.testing.assert_allclose(found.p_to, expected.flows.s_to.real, atol=FLOWS[dtype])
+    assert float(found.p_loss) == pytest.approx(lost, abs=20 * FLOWS[dtype])
+
+
+def test_conductance_needs_a_number_a_branch() -> None:
+    with pytest.raises(CaseError, match="one number a branch"):
+        prepare_topology(load_case("14"), conductance_pu=[0.0])
+
+
 def left_over(sub: reference.Substations, topology: np.ndarray, s: np.ndarray, v: np.ndarray) -> float:
     """Largest mismatch [pu] of a solution, with the doubled admittance matrix of the reference."""
     net = reference.build_split(sub, topology).net
