@@ -19,7 +19,7 @@ ENDS = ("running", "data", "island", "divergence", "redispatch")
 
 
 @struct.dataclass(kw_only=True)
-class Orders:
+class GridAction:
     """One action on every element of a grid.
 
     set_line:     (L,) int8  -1 out, 1 in, 0 as it is      switch_line: (L,) bool
@@ -95,8 +95,8 @@ class Fleet:
 
 
 @struct.dataclass(kw_only=True)
-class Series:
-    """Series of all episodes one after another; an episode of n rows has n - 1 steps, its row 0 is met at reset.
+class EpisodeRows:
+    """EpisodeRows of all episodes one after another; an episode of n rows has n - 1 steps, its row 0 is met at reset.
 
     p_unit, p_load, q_load: (R, G), (R, D), (R, D) [MW, Mvar] float32, no NaN
     v_set:        (R, S) or (1, S) [pu]  magnitudes that the units of a substation hold
@@ -122,7 +122,7 @@ class Series:
 
 @struct.dataclass(kw_only=True)
 class Forecast:
-    """Forecast rows (R K, ..) as in `Series`; what is None is forecast to stay as it is."""
+    """Forecast rows (R K, ..) as in `EpisodeRows`; what is None is forecast to stay as it is."""
 
     p_unit: Array | None = None
     p_load: Array | None = None
@@ -131,7 +131,7 @@ class Forecast:
 
 
 class Row(NamedTuple):
-    """What a step meets: one row of `Series`; `out`, `to_next`, `left`, `hazard_left` None where the world has none."""
+    """What a step meets: one row of `EpisodeRows`; `out`, `to_next`, `left`, `hazard_left` None where the world has none."""
 
     p_unit: Array
     p_load: Array
@@ -152,7 +152,7 @@ class Attack(NamedTuple):
 
 @struct.dataclass(kw_only=True)
 class OperationParams(EnvParams):
-    """Parameters of a world; `factors` is its `TopologyNetwork`, `bank` the `Series`, `horizon` the longest episode.
+    """Parameters of a world; `factors` is its `TopologyNetwork`, `bank` the `EpisodeRows`, `horizon` the longest episode.
 
     limit_a:      (L,) [A] float32       amps: (L,) [A] of a current of 1 pu at the from end
     sub:          (E,) int32  position of the substation of each element
@@ -160,7 +160,7 @@ class OperationParams(EnvParams):
     kv:           (S,) [kV]   nominal voltage
     q_storage:    (B,) [Mvar] fixed reactive power of storages, consumption
     p_fixed, q_fixed: (F,) [MW, Mvar] consumption of loads without topology, which follow the loads in `factors`
-    table:        Orders with a leading axis M: the actions that there are; row 0 does nothing
+    table:        GridAction with a leading axis M: the actions that there are; row 0 does nothing
     first_row, n_step: (Q,) int32  of each episode; n_step = rows - 1, or fewer where max_steps cuts it
     foreseen:     `TopologyNetwork` of `simulate`; None where it is `factors`
     opponent:     parameters of `operation.opponent`; None without one
@@ -176,7 +176,7 @@ class OperationParams(EnvParams):
     q_storage: Array
     p_fixed: Array
     q_fixed: Array
-    table: Orders
+    table: GridAction
     first_row: Array
     n_step: Array
     foreseen: Any = None
@@ -206,7 +206,7 @@ class DispatchState:
 
 
 @struct.dataclass(kw_only=True)
-class Flowed:
+class LineFlows:
     """What the last power flow found, by line and unit; 0 out of service.
 
     on:           (L,) bool
@@ -231,7 +231,7 @@ class OperationState(EnvState):
     cooldown_sub:   (S,) int32
     p_unit, p_load, q_load: (G,), (D,), (D,) [MW, Mvar] float32 injections last solved, dispatch included
     dispatch:       DispatchState
-    flow:           Flowed
+    flow:           LineFlows
     episode:        () int32    number of the episode           end: () int32, one of ENDS
     opponent:       state of `operation.opponent`; None without one
     """
@@ -246,7 +246,7 @@ class OperationState(EnvState):
     p_load: Array
     q_load: Array
     dispatch: DispatchState
-    flow: Flowed
+    flow: LineFlows
     episode: Array
     end: Array
     opponent: Any = None
