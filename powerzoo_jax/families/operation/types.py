@@ -152,7 +152,7 @@ class Attack(NamedTuple):
 
 @struct.dataclass(kw_only=True)
 class OperationParams(EnvParams):
-    """Parameters of a world; `factors` is its `TopologyNetwork`, `bank` the `EpisodeRows`, `horizon` the longest episode.
+    """Parameters of a world; `factors` is its `TopologyNetwork`, `bank` has `EpisodeRows`, `horizon` is the longest.
 
     limit_a:      (L,) [A] float32       amps: (L,) [A] of a current of 1 pu at the from end
     sub:          (E,) int32  position of the substation of each element
