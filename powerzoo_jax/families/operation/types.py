@@ -131,7 +131,7 @@ class Forecast:
 
 
 class Row(NamedTuple):
-    """What a step meets: one row of `EpisodeRows`; `out`, `to_next`, `left`, `hazard_left` None where the world has none."""
+    """What a step meets: one row of `EpisodeRows`; what is None the world has not."""
 
     p_unit: Array
     p_load: Array
