@@ -106,6 +106,7 @@ class EpisodeRows:
     forecast:     the same p_unit, p_load, q_load (and v_set) with K rows for each row, (R K, ..), of horizons 1 to K;
                   None without forecasts
     clock:        (R, 2) [-]     sine and cosine of the time of day
+    load_left:    (R,) [MW]      sum of all loads over this and the later rows up to the last step of its episode
     """
 
     p_unit: Array
@@ -113,6 +114,7 @@ class EpisodeRows:
     q_load: Array
     v_set: Array
     clock: Array
+    load_left: Array
     out: Array | None = None
     to_next: Array | None = None
     left: Array | None = None
@@ -162,6 +164,7 @@ class OperationParams(EnvParams):
     p_fixed, q_fixed: (F,) [MW, Mvar] consumption of loads without topology, which follow the loads in `factors`
     table:        GridAction with a leading axis M: the actions that there are; row 0 does nothing
     first_row, n_step: (Q,) int32  of each episode; n_step = rows - 1, or fewer where max_steps cuts it
+    reach:        `topology.reach` of the table
     foreseen:     `TopologyNetwork` of `simulate`; None where it is `factors`
     opponent:     parameters of `operation.opponent`; None without one
     """
@@ -179,6 +182,7 @@ class OperationParams(EnvParams):
     table: GridAction
     first_row: Array
     n_step: Array
+    reach: Any
     foreseen: Any = None
     opponent: Any = None
 
