@@ -138,6 +138,7 @@ def test_no_import_points_to_a_later_layer(path):
 
 # Families that a family may import beside its own.
 BELOW = {"feeder": (), "transmission": ("feeder",), "market": ("transmission",), "microgrid": ()}
+BELOW["operation"] = ()
 BELOW["joint"] = ("feeder", "transmission")
 
 

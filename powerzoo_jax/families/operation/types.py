@@ -133,7 +133,7 @@ class Forecast:
 
 
 class Row(NamedTuple):
-    """What a step meets: one row of `EpisodeRows`; what is None the world has not."""
+    """Row that a step meets, of `EpisodeRows`; what is None the world has not."""
 
     p_unit: Array
     p_load: Array
@@ -211,7 +211,7 @@ class DispatchState:
 
 @struct.dataclass(kw_only=True)
 class LineFlows:
-    """What the last power flow found, by line and unit; 0 out of service.
+    """Results of the last power flow, by line and unit; 0 out of service.
 
     on:           (L,) bool
     p_or, q_or, v_or, a_or: (L,) [MW, Mvar, kV, A] at from ends
