@@ -68,7 +68,7 @@ class Gain(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Episodes:
+class AnchorReturns:
     """Returns of the anchors by episode, (n,) each, and the block of every episode (n,) int."""
 
     rule: np.ndarray
@@ -112,13 +112,13 @@ class Episodes:
 
 
 def _counts(drawn: np.ndarray) -> np.ndarray:
-    """How often each of k numbers was drawn, (DRAWS, k), from draws (DRAWS, k)."""
+    """Numbers of times that each of k was drawn, (DRAWS, k), from draws (DRAWS, k)."""
     draws, k = drawn.shape
     flat = (drawn + k * np.arange(draws)[:, None]).ravel()
     return np.bincount(flat, minlength=draws * k).reshape(draws, k).astype(float)
 
 
-class Screened(NamedTuple):
+class Screening(NamedTuple):
     """Seeds of a learner: trained, admitted on validation days, and those of them that keep the budgets on test days.
 
     gain:     of the admitted, none chosen again; None where none was admitted
@@ -145,12 +145,12 @@ class Screened(NamedTuple):
 
 
 def screen(
-    episodes: Episodes,
+    episodes: AnchorReturns,
     returns: np.ndarray,
     costs: Mapping[str, np.ndarray],
     budgets: Mapping[str, float],
     admitted: Sequence[bool],
-) -> Screened:
+) -> Screening:
     """Result of seeds with returns (S, n) and costs by channel (S, n) on test days.
 
     budgets:   of the channels that are constrained
@@ -158,7 +158,7 @@ def screen(
     """
     chosen = np.flatnonzero(admitted)
     if not len(chosen):
-        return Screened(len(returns), 0, 0, None, {}, 0.0)
+        return Screening(len(returns), 0, 0, None, {}, 0.0)
     limit = np.array(list(budgets.values()))
     by_channel = np.array([costs[name][chosen] for name in budgets]).reshape(len(budgets), len(chosen), -1)
     kept = [bool(keeps(by_channel[:, k].mean(1), limit).all()) for k in range(len(chosen))]
@@ -169,10 +169,10 @@ def screen(
     for x, budget in zip(by_channel, limit, strict=True):
         held &= keeps(episodes.drawn(x)[0], budget)
     gain = episodes.gain(returns[chosen])
-    return Screened(len(returns), len(chosen), sum(kept), gain, over, float(held.mean()))
+    return Screening(len(returns), len(chosen), sum(kept), gain, over, float(held.mean()))
 
 
-class Anchors(NamedTuple):
+class AnchorMeans(NamedTuple):
     """Mean returns of a task's anchors; trivial None where it breaks a budget. bill: absolute money under the rule."""
 
     rule: float
@@ -186,7 +186,7 @@ class Anchors(NamedTuple):
         return (self.best - self.rule) / self.bill
 
 
-def why_not_ranked(anchors: Anchors, causal: Gain | None) -> list[str]:
+def why_not_ranked(anchors: AnchorMeans, causal: Gain | None) -> list[str]:
     """Reasons for which gains on a task say little, a phrase each; none where it is ranked.
 
     causal:  gain of the planner without foresight, None where it was not played by episode

@@ -228,7 +228,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
         p_pu=full(substations().n_element, -0.01),
         q_pu=full(substations().n_element, -0.01),
     ),
-    "prepare_topology": lambda: dict(case=grid(), plants=[1], storages=[2]),
+    "prepare_topology": lambda: dict(case=grid(), plants=[1], storages=[2], conductance_pu=np.zeros(grid().n_branch)),
     "solve_topology": lambda: dict(
         network=substations(),
         p_pu=full(10, -0.01),

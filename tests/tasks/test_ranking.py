@@ -7,15 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from powerzoo_jax.tasks.ranking import Anchors, Episodes, Gain, day_blocks, screen, why_not_ranked
+from powerzoo_jax.tasks.ranking import AnchorMeans, AnchorReturns, Gain, day_blocks, screen, why_not_ranked
 
 BLOCKS, LENGTH, SEEDS = 24, 7, 5
 
 
-def flat(n_block: int = BLOCKS, rule: float = 0.0, best: float = 10.0) -> Episodes:
-    """Episodes on which the anchors return the same every day."""
+def flat(n_block: int = BLOCKS, rule: float = 0.0, best: float = 10.0) -> AnchorReturns:
+    """AnchorReturns on which the anchors return the same every day."""
     n = n_block * LENGTH
-    return Episodes(np.full(n, rule), np.full(n, best), np.repeat(np.arange(n_block), LENGTH))
+    return AnchorReturns(np.full(n, rule), np.full(n, best), np.repeat(np.arange(n_block), LENGTH))
 
 
 def test_runs_of_days_are_cut_at_seven() -> None:
@@ -50,35 +50,35 @@ def test_the_interval_of_one_seed_is_that_of_the_mean_over_blocks() -> None:
 
 def test_twenty_days_have_no_interval() -> None:
     noise = np.random.default_rng(1).normal(0, 5, (SEEDS, 20))
-    gain = Episodes(np.zeros(20), np.full(20, 10.0), day_blocks(range(20))).gain(noise)
+    gain = AnchorReturns(np.zeros(20), np.full(20, 10.0), day_blocks(range(20))).gain(noise)
     assert (gain.low, gain.high, gain.n_block) == (None, None, 3)
-    assert why_not_ranked(Anchors(0, 10, None, 100), gain) == ["not resolved"]
+    assert why_not_ranked(AnchorMeans(0, 10, None, 100), gain) == ["not resolved"]
 
 
 def test_draws_in_which_the_best_plans_lose_are_counted() -> None:
     rng = np.random.default_rng(2)
     best = np.repeat(rng.normal(1, 5, BLOCKS), LENGTH)
     best += 1 - best.mean()
-    days = Episodes(np.zeros(len(best)), best, np.repeat(np.arange(BLOCKS), LENGTH))
+    days = AnchorReturns(np.zeros(len(best)), best, np.repeat(np.arange(BLOCKS), LENGTH))
     gain = days.gain(0.5 * best[None])
     # the mean of the best plans over blocks, 1, is one standard error above 0
     expected = 0.5 * math.erfc(1 / (best[::LENGTH].std() / math.sqrt(BLOCKS)) / math.sqrt(2))
     assert gain.inverted == pytest.approx(expected, abs=0.02)
-    assert any("of draws" in reason for reason in why_not_ranked(Anchors(0, 1, None, 10), gain))
+    assert any("of draws" in reason for reason in why_not_ranked(AnchorMeans(0, 1, None, 10), gain))
 
 
 def test_a_task_without_room_is_not_ranked() -> None:
     sure = Gain(0.8, 0.75, 0.85, 0.8, 0.8, BLOCKS, 0.0)
-    assert why_not_ranked(Anchors(rule=-100, best=-80, trivial=-150, bill=100), sure) == []
-    assert why_not_ranked(Anchors(-100, -99, -110, 100), sure) == [
+    assert why_not_ranked(AnchorMeans(rule=-100, best=-80, trivial=-150, bill=100), sure) == []
+    assert why_not_ranked(AnchorMeans(-100, -99, -110, 100), sure) == [
         "the rule closes 0.91 of what trivial leaves",
         "room 1.00 %",
     ]
-    assert why_not_ranked(Anchors(-100, -80, -82, 100), sure) == ["trivial gains 0.90"]
-    assert why_not_ranked(Anchors(-100, -80, None, 100), sure._replace(low=0.4, high=0.8)) == [
+    assert why_not_ranked(AnchorMeans(-100, -80, -82, 100), sure) == ["trivial gains 0.90"]
+    assert why_not_ranked(AnchorMeans(-100, -80, None, 100), sure._replace(low=0.4, high=0.8)) == [
         "not resolved: causal +/- 0.20"
     ]
-    assert why_not_ranked(Anchors(-100, -100, None, 100), sure) == ["the best plans are no better than the rule"]
+    assert why_not_ranked(AnchorMeans(-100, -100, None, 100), sure) == ["the best plans are no better than the rule"]
     with pytest.raises(ValueError, match="nothing to gain"):
         flat(best=0.0).gain(np.ones((1, BLOCKS * LENGTH)))
 
