@@ -288,7 +288,7 @@ def _notes(trace: Trace) -> list[str]:
     parts = []
     volts = _joined(trace, "bus_voltage_pu")
     if volts is not None:
-        parts.append([f"lowest {x:.3f} pu" for x in volts.min(axis=1)])
+        parts.append([f"lowest {x:.3f} pu" for x in np.nanmin(volts, axis=1)])
     loading = _joined(trace, "branch_loading_percent")
     if loading is not None and np.isfinite(loading).any():
         parts.append([f"fullest branch {x:.0f} %" for x in np.nanmax(loading, axis=1)])
@@ -318,6 +318,9 @@ def _map_data(trace: Trace, network: str) -> dict[str, Any]:
         "injection": "bus_injection_mw",
         "flow": "branch_flow_mw",
         "loading": "branch_loading_percent",
+        "from": "branch_from_busbar",
+        "to": "branch_to_busbar",
+        "second": "bus_second_voltage_pu",
     }
     found = {key: _of(trace, network, table) for key, table in keys.items()}
     rated = found["loading"] is not None and np.isfinite(found["loading"]).any()
@@ -478,8 +481,8 @@ def _network_charts(group: Sequence[Trace]) -> list[dict[str, Any]]:
         low = max(float(v_min.max(initial=0)) for v_min, _ in free)
         high = min(float(v_max.min(initial=np.inf)) for _, v_max in free)
         for word, values, limit in (
-            ("lowest", [v.min(axis=1) for v in known], low),
-            ("highest", [v.max(axis=1) for v in known], high),
+            ("lowest", [np.nanmin(v, axis=1) for v in known], low),
+            ("highest", [np.nanmax(v, axis=1) for v in known], high),
         ):
             marks = [(limit, "limit")] if 0 < limit < np.inf else []
             found.append(_chart(f"{word} voltage", "pu", values, marks=marks))

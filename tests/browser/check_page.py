@@ -36,6 +36,9 @@ const now = () => document.body.dataset.step;
 const slider = document.querySelector("#slider"), before = fills();
 slider.value = 10;
 slider.dispatchEvent(new Event("input"));
+const map = document.querySelector("svg.map");
+found.split = map && [map.querySelectorAll(".bus[visibility=visible]").length,
+  map.querySelectorAll("line[stroke-dasharray='1 5']").length];
 found.slider = [now(), document.querySelector("#clock").textContent, fills() !== before];
 press("ArrowRight"); found.right = now();
 press("PageDown"); found.page = now();
@@ -132,6 +135,27 @@ def test_a_page_works_and_shows_what_it_says(browse, width, height, dark):
 def test_an_island_without_a_network_has_charts_and_no_map(browse):
     report, _ = browse(episode_html(dataclasses.replace(made_up(), networks={})), 1400, 1300, False)
     assert report["caught"] == [] and report["maps"] == 0 and report["charts"] >= 4
+
+
+def test_a_split_bus_is_two_dots_and_an_open_line_is_dashed(browse):
+    trace = made_up()
+    at = np.ones((len(trace), 32))
+    here, there = at.copy(), at.copy()
+    here[10, 4] = there[10, 3] = 2  # bus 5 is split: the line from bus 4 and that to bus 6 stand on its busbar 2
+    here[10, 9] = 0
+    second = np.full((len(trace), 33), np.nan)
+    second[10, 4] = 0.9876
+    ids, buses = trace["branch_flow_mw"].ids, trace["bus_voltage_pu"].ids
+    tables = {
+        **trace.tables,
+        "branch_from_busbar": table(here, ids),
+        "branch_to_busbar": table(there, ids),
+        "bus_second_voltage_pu": table(second, buses, "pu"),
+    }
+    report, _ = browse(episode_html(dataclasses.replace(trace, tables=tables)), 1400, 1300, False)
+    assert report["caught"] == [] and report["split"] == [1, 1] and not report["broken"]
+    plain, _ = browse(episode_html(trace), 1400, 1300, False)
+    assert plain["split"] == [0, 0]
 
 
 def test_roundings_of_a_constant_are_no_curve(browse):

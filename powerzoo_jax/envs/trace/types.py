@@ -70,8 +70,8 @@ class TracedNetwork:
 
 
 ORDER = "traces"  # array of a file that lists its traces
-BUS_TABLES = ("bus_voltage_pu", "bus_price_per_mwh", "bus_injection_mw")
-BRANCH_TABLES = ("branch_flow_mw", "branch_loading_percent")
+BUS_TABLES = ("bus_voltage_pu", "bus_price_per_mwh", "bus_injection_mw", "bus_second_voltage_pu")
+BRANCH_TABLES = ("branch_flow_mw", "branch_loading_percent", "branch_from_busbar", "branch_to_busbar")
 FORM = {
     **dict.fromkeys(("task", "family", "split", "policy"), str),
     **{"version": int, "episode": int, "dt_hours": float, "agents": [str], "budgets": [float], "money": bool},
@@ -89,7 +89,9 @@ class Trace:
     tables:    by name, see `TraceTable`: action, reward, reward_term, cost and info of every task; of networks
                bus_voltage_pu, bus_price_per_mwh, bus_injection_mw (on a feeder loads and devices, what the substation
                gives is p_slack_mw of info), branch_flow_mw (entering at the from end), branch_loading_percent (NaN
-               without a rating); unit_power_mw, device_power_mw, soc (after the step), price_per_mwh
+               without a rating), and where buses are split branch_from_busbar, branch_to_busbar (1 or 2, 0 = open) and
+               bus_second_voltage_pu (of busbar 2, NaN where nothing stands there); unit_power_mw, device_power_mw, soc
+               (after the step), price_per_mwh
     networks:  by name; "" where the task has one, whose tables have no prefix, else tables are "name.table"
     budgets:   (C,) of the cost channels of an episode, inf = reported only
     money:     the reward of a step is in dollars
