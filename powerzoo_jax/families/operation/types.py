@@ -133,7 +133,7 @@ class Forecast:
 
 
 class Row(NamedTuple):
-    """Row that a step meets, of `EpisodeRows`; what is None the world has not."""
+    """Row that a step meets, one of `EpisodeRows`; what is None the world has not."""
 
     p_unit: Array
     p_load: Array
