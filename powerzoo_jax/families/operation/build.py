@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,19 +12,24 @@ import jax.numpy as jnp
 import numpy as np
 
 from powerzoo_jax.base import Dims, no_padding
-from powerzoo_jax.base.numerics import resolve_dtype
+from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.numerics import FLOAT, resolve_dtype
+from powerzoo_jax.base.ranges import Count, fitted
 from powerzoo_jax.base.solver_mode import AUTO
 from powerzoo_jax.cases.grid import to_grid
+from powerzoo_jax.families.operation.actions import MOST, Screen, blank, discrete, from_dict, join, topology
 from powerzoo_jax.families.operation.grid2op.episodes import choose_episodes, read_episodes
 from powerzoo_jax.families.operation.grid2op.grid import Elements
 from powerzoo_jax.families.operation.grid2op.world import World, read_world
 from powerzoo_jax.families.operation.names import COSTS, TERMS
+from powerzoo_jax.families.operation.topology import reach
 from powerzoo_jax.families.operation.types import EpisodeRows, GridAction, OperationParams, Rules
 from powerzoo_jax.powerflow.busbars.network import TopologyNetwork, prepare_topology
 
 DT_HOURS = 5 / 60  # of energies and rewards, whatever the clock of the series says
 REWARDS = {"RedispReward": 0, "LinesCapacityReward": 2, "EpisodeDurationReward": 3}
 L2RPN = 1  # where no reward that is offered is named
+SCREENED = 20  # rows that the usefulness of busbar settings is judged on
 
 
 def from_grid2op(
@@ -40,7 +46,13 @@ def from_grid2op(
     """Sim of an environment folder of Grid2Op."""
     world = read_world(folder, difficulty)
     return build_params(
-        world, choose_episodes(world, episodes), max_steps=max_steps, seeds=seeds, dtype=dtype, solver=solver
+        world,
+        choose_episodes(world, episodes),
+        actions=actions,
+        max_steps=max_steps,
+        seeds=seeds,
+        dtype=dtype,
+        solver=solver,
     )
 
 
@@ -48,26 +60,20 @@ def build_params(
     world: World,
     episodes: Sequence[str],
     *,
+    actions: Any = "topology",
     max_steps: int | None = None,
     seeds: Sequence[int] = (0,),
     dtype: Any = None,
     solver: str = AUTO,
-    table: GridAction | None = None,
 ) -> OperationParams:
-    """Parameters of a world with some of its episodes.
-
-    max_steps:  of an episode; None plays each to its end
-    seeds:      of `env.reset(seed=...)` of Grid2Op, for worlds that draw their maintenance
-    table:      actions that there are; None takes `line_actions`
-    """
+    """Parameters of a world with some of its episodes; arguments as of `from_grid2op`."""
     dtype = resolve_dtype(dtype)
     series, rows = read_episodes(world, episodes, seeds)
     steps = rows - 1 if max_steps is None else np.minimum(rows - 1, max_steps)
-    e, case = world.elements, world.case
-    table = line_actions(e) if table is None else table
-    kv = case.bus.base_kv
-    from_kv = kv[e.split(e.sub)[0]]
-    fixed = slice(len(world.names["load"]), None)
+    first = np.cumsum(rows) - rows
+    e, case, names = world.elements, world.case, world.names
+    table = action_table(world, actions)
+    fixed = slice(len(names.load), None)
     dims = Dims(
         bus=case.n_bus,
         branch=case.n_branch,
@@ -86,30 +92,59 @@ def build_params(
     def whole(values: Any) -> Any:
         return jnp.asarray(values, jnp.int32)
 
-    def single(values: Any) -> Any:
-        return jnp.asarray(values, jnp.float32)
-
-    return OperationParams(
+    params = OperationParams(
         grid=to_grid(case, dtype),
         factors=_network(e, dtype, solver),
         masks=no_padding(dims),
         horizon=whole(steps.max()),
-        bank=_bank(series, dtype),
+        bank=_bank(series, first, steps, dtype),
         rules=_rules(world),
         fleet=jax.tree.map(jnp.asarray, world.fleet),
-        limit_a=single(world.limit_a),
-        amps=real(1000 * case.base_mva / (np.sqrt(3) * from_kv)),
-        sub=whole(e.sub),
-        place=whole(e.place),
-        kv=real(kv),
+        limit_a=jnp.asarray(world.limit_a),
+        amps=real(1000 * case.base_mva / (np.sqrt(3) * case.bus.base_kv[case.branch.from_id])),
+        sub=whole(names.sub),
+        place=whole(np.argsort(names.order)),
+        kv=real(case.bus.base_kv),
         q_storage=real(e.q_storage),
         p_fixed=real(case.load.p_mw[fixed]),
         q_fixed=real(case.load.q_mvar[fixed]),
         table=table,
-        first_row=whole(np.cumsum(rows) - rows),
+        first_row=whole(first),
         n_step=whole(steps),
+        reach=None,
         foreseen=None if world.foreseen is None else _network(world.foreseen, dtype, solver),
     )
+    return dataclasses.replace(params, reach=reach(table, params))
+
+
+def action_table(world: World, actions: Any) -> GridAction:
+    """Actions that there are: "topology", "discrete", a number of busbar settings, or a list of Grid2Op's dicts.
+
+    Raises ValueError for anything else, and where an action is none of this world.
+    """
+    names = world.names
+    if actions == "discrete":
+        table = discrete(names, world.keys, world.fleet)
+    elif isinstance(actions, str) and actions != "topology":
+        raise ValueError(unknown("actions", actions, ("topology", "discrete")))
+    elif isinstance(actions, str | int):
+        most = MOST if isinstance(actions, str) else fitted("actions", actions, Count)
+        table = topology(names, world.keys, _screen(world), most)
+    else:
+        given = [from_dict(names, action) for action in actions]
+        table = join([blank(names, 1), *(jax.tree.map(lambda x: x[None], action) for action in given)])
+    return jax.tree.map(jnp.asarray, table)  # type: ignore[no-any-return]
+
+
+def _screen(world: World) -> Screen:
+    """DC model of the first rows of the first episode, which is a training one."""
+    series, _ = read_episodes(world, world.episodes[:1])
+    branch, names = world.case.branch, world.names
+    p = np.zeros((min(SCREENED, len(series.p_unit)), len(names.sub)))
+    units = 2 * len(names.line) + np.arange(len(names.unit))
+    p[:, units] = series.p_unit[: len(p)]
+    p[:, units[-1] + 1 :][:, : len(names.load)] = -series.p_load[: len(p)]
+    return Screen(1 / (branch.x_pu * branch.tap), branch.rate_a_mva, p, world.elements.slack)
 
 
 def _network(e: Elements, dtype: Any, solver: str) -> TopologyNetwork:
@@ -122,7 +157,7 @@ def _rules(world: World) -> Rules:
     p = world.parameters
 
     def number(key: str) -> Any:
-        return jnp.asarray(p[key], jnp.int32 if isinstance(p[key], int) else jnp.float32)
+        return jnp.asarray(p[key], jnp.int32 if isinstance(p[key], int) else FLOAT)
 
     return Rules(
         hard=number("HARD_OVERFLOW_THRESHOLD"),
@@ -141,28 +176,18 @@ def _rules(world: World) -> Rules:
     )
 
 
-def _bank(series: EpisodeRows, dtype: Any) -> EpisodeRows:
-    """Series on the device: set-points and the clock in the float type of the flow, the rest as Grid2Op keeps it."""
+def _bank(series: EpisodeRows, first: np.ndarray, steps: np.ndarray, dtype: Any) -> EpisodeRows:
+    """Series on the device: set-points and the clock in the float type of the flow, the rest as Grid2Op keeps it.
+
+    first, steps:  (Q,) first row of each episode, and its steps
+    """
+    left = np.zeros(len(series.p_load))
+    for row, n in zip(first, steps + 1, strict=True):
+        left[row : row + n] = np.asarray(series.p_load[row : row + n], float).sum(axis=1)[::-1].cumsum()[::-1]
 
     def door(path: Any, values: Any) -> Any:
-        name = path[-1].name
-        if name in ("v_set", "clock"):
+        if path[-1].name in ("v_set", "clock"):
             return jnp.asarray(values, dtype)
-        return jnp.asarray(values, jnp.float32 if np.issubdtype(values.dtype, np.floating) else None)
+        return jnp.asarray(values, FLOAT if np.issubdtype(values.dtype, np.floating) else None)
 
-    return jax.tree_util.tree_map_with_path(door, series)
-
-
-def line_actions(e: Elements) -> GridAction:
-    """Actions on lines alone: nothing, then each line opened where it is closed and closed where it is open."""
-    n_line, n = len(e.names["line"]), len(e.sub)
-    m = n_line + 1
-    return GridAction(
-        set_line=jnp.zeros((m, n_line), jnp.int8),
-        switch_line=jnp.asarray(np.eye(m, n_line, -1, dtype=bool)),
-        set_busbar=jnp.zeros((m, n), jnp.int8),
-        change_busbar=jnp.zeros((m, n), bool),
-        redispatch=jnp.zeros((m, len(e.names["unit"])), jnp.float32),
-        curtail=jnp.full((m, len(e.names["unit"])), -1, jnp.float32),
-        storage=jnp.zeros((m, len(e.names["storage"])), jnp.float32),
-    )
+    return jax.tree_util.tree_map_with_path(door, dataclasses.replace(series, load_left=jnp.asarray(left)))

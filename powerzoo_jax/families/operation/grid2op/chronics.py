@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bz2
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError, DataMissing, excerpt, listing
+from powerzoo_jax.base.numerics import FLOAT
 from powerzoo_jax.base.textfile import MAX_TABLE_MB, decimal, open_regular, read_text, too_large
+from powerzoo_jax.families.operation.actions import ElementNames
 
 REMEDY = "Restore the file of the episode."
 # file of an episode -> kind of the elements in its columns, key of their other names in `names_chronics_to_grid`
@@ -75,11 +77,11 @@ class Chronics:
 
 
 def read_chronics(
-    files: Files, names: Mapping[str, Sequence[str]], renamed: Mapping[str, Mapping[str, str]], horizons: int
+    files: Files, names: ElementNames, renamed: Mapping[str, Mapping[str, str]], horizons: int
 ) -> Chronics:
     """Series of an episode's folder.
 
-    names:     kind -> names of its elements    renamed: "loads", "prods", "lines" -> name of the file -> name here
+    names:     of the elements    renamed: "loads", "prods", "lines" -> name of the file -> name here
     horizons:  rows of forecasts for each row, 0 leaves them out
     Raises DataError for a cut file, a wrong header or what is no number, naming the file and the row.
     """
@@ -92,10 +94,10 @@ def read_chronics(
         header, values = _read_csv(path)
         known = renamed.get(key) or {}
         column = {known.get(head, head): k for k, head in enumerate(header)}
-        missing = [element for element in names[kind] if element not in column]
+        missing = [element for element in getattr(names, kind) if element not in column]
         if missing:
             raise DataError(f"{path} has no column of {kind} {listing(missing)}. Its header must name every {kind}.")
-        return values[:, [column[element] for element in names[kind]]]
+        return values[:, [column[element] for element in getattr(names, kind)]]
 
     rows = {name: found for name in SERIES if (found := read(name, name)) is not None}
     if not rows:
@@ -122,8 +124,8 @@ def read_chronics(
                 )
             forecast[name] = ahead[: horizons * count]
     return Chronics(
-        rows={name: x if x.dtype == bool else x.astype(np.float32) for name, x in rows.items()},
-        forecast={name: x.astype(np.float32) for name, x in forecast.items()},
+        rows={name: x if x.dtype == bool else x.astype(FLOAT) for name, x in rows.items()},
+        forecast={name: x.astype(FLOAT) for name, x in forecast.items()},
         start=_start(files),
         step_s=_step(files),
     )
@@ -183,7 +185,7 @@ def _by_hand(path: Path, text: str, width: int) -> np.ndarray:
             rows.append([decimal(item.strip()) if item.strip() else np.nan for item in fields])
         except ValueError as err:
             raise DataError(f"{path} row {number}: {excerpt(err)} {REMEDY}") from err
-    return np.array(rows, np.float64).reshape(-1, width)
+    return np.array(rows, float).reshape(-1, width)
 
 
 def _unpacked(path: Path) -> str:

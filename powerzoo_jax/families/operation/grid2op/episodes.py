@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError, excerpt, listing, unknown
+from powerzoo_jax.base.numerics import FLOAT
 from powerzoo_jax.base.textfile import MAX_SETTINGS_MB, read_json
 from powerzoo_jax.families.operation.grid2op.chronics import Chronics, Files, filled, read_chronics
 from powerzoo_jax.families.operation.grid2op.maintenance import draw_maintenance, windows
@@ -60,14 +61,14 @@ def read_episodes(world: World, names: Sequence[str], seeds: Sequence[int] = (0,
 def _series(world: World, files: Files, found: Chronics) -> dict[str, Any]:
     """Rows and forecasts of an episode by the names of `EpisodeRows`, all known; forecasts as "ahead.p_unit"."""
     case, rows = world.case, found.rows
-    loads = slice(len(world.names["load"]))
+    loads = slice(len(world.names.load))
     if "prod_p" not in rows or not np.isfinite(rows["prod_p"]).all():
         what = "has empty values" if "prod_p" in rows else "is missing"
         raise DataError(f"{files.folder}: prod_p {what}, and units would do what the last flow says. Give every value.")
     first = {"load_p": case.load.p_mw[loads], "load_q": case.load.q_mvar[loads], "prod_p": case.unit.p_mw}
     part: dict[str, Any] = {}
     for key, name in AHEAD.items():
-        start = first[key].astype(np.float32)
+        start = first[key].astype(FLOAT)
         part[name] = filled(rows[key], start) if key in rows else np.tile(start, (found.n, 1))
         if key in found.forecast:
             ahead = found.forecast[key]
@@ -87,15 +88,15 @@ def _series(world: World, files: Files, found: Chronics) -> dict[str, Any]:
 
 def _set_points(world: World, kv: np.ndarray | None, files: Files) -> np.ndarray:
     """Magnitudes (T, S) [pu] that the units of a substation hold, (1, S) where they stay; from kV by float32."""
-    case, at = world.case, world.elements.split(world.elements.sub)[2]
+    case, at = world.case, world.elements.unit_bus
     pu = case.unit.v_set_pu[None]
     if kv is not None:
-        pu = filled((kv / case.bus.base_kv[at].astype(np.float32)).astype(np.float64), pu[0])
+        pu = filled((kv / case.bus.base_kv[at].astype(FLOAT)).astype(float), pu[0])
     v = np.ones((len(pu), case.n_bus))
     v[:, at] = pu
     apart = np.flatnonzero(np.any(np.abs(v[:, at] - pu) > AGREED_PU, axis=0))
     if apart.size:
-        named = listing(world.names["unit"][k] for k in apart)
+        named = listing(world.names.unit[k] for k in apart)
         raise DataError(f"{files.folder}: {named} and other units of a substation hold different voltages. Give one.")
     return v[:1] if np.all(v == v[:1]) else v
 
@@ -107,7 +108,7 @@ def _outages(world: World, files: Files, found: Chronics, seed: int | None) -> d
         meta = files.require("maintenance_meta.json")
         content = read_json(meta, DataError, "Restore the file.", max_mb=MAX_SETTINGS_MB)
         try:
-            planned = draw_maintenance(content, world.names["line"], found.start, found.step_s, found.n, seed)
+            planned = draw_maintenance(content, world.names.line, found.start, found.step_s, found.n, seed)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as err:
             raise DataError(f"{meta} cannot be drawn from ({excerpt(repr(err))}). Restore the file.") from err
     elif world.series.endswith(DROPPED):
@@ -146,6 +147,7 @@ def _joined(parts: Sequence[dict[str, Any]], horizons: int) -> EpisodeRows:
     if "v_set" in ahead and np.array_equal(ahead["v_set"], joined["v_set"][:1]) and len(joined["v_set"]) == 1:
         del ahead["v_set"]
     known_ahead = any(key.startswith("ahead.") for part in parts for key in part)
+    joined["load_left"] = np.zeros(0)  # of the steps that are played, which whoever plays them says
     return EpisodeRows(**joined, forecast=Forecast(**ahead) if known_ahead else None)
 
 

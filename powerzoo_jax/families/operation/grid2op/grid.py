@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, excerpt, listing
+from powerzoo_jax.base.numerics import FLOAT
 from powerzoo_jax.base.textfile import parse_json, read_json
 from powerzoo_jax.cases.case import NO_ANGLE_LIMIT, PQ, PV, REF, BranchTable, BusTable, Case, LoadTable, UnitTable
+from powerzoo_jax.families.operation.actions import ElementNames
 
 REMEDY = "Save the net again with pandapower's to_json."
 TABLES = ("bus", "line", "trafo", "gen", "ext_grid", "load", "shunt", "sgen", "storage")
@@ -45,7 +47,7 @@ class Table:
         odd = [v for v in odd if not (isinstance(v, float) and abs(v) == np.inf)]
         if odd:
             raise CaseError(f"{self.where} has {listing(map(repr, odd))} as {key}. Give numbers.")
-        return np.array([default if v is None or not np.isfinite(v) else v for v in values], np.float64)
+        return np.array([default if v is None or not np.isfinite(v) else v for v in values], float)
 
     def positions(self, key: str, n_bus: int) -> np.ndarray:
         """A column of bus numbers. Raises CaseError for any that is none of 0 to n_bus - 1."""
@@ -73,8 +75,6 @@ class Table:
 class Elements:
     """Elements of a net in Grid2Op's order: lines, then transformers; E in the order of `operation.types`.
 
-    names:     "line", "unit", "load", "storage" -> their names
-    sub:       (E,) substation     place: (E,) position in the topology vector
     conductance_pu: (L,) total of both ends
     limit_a:   (L,) [A] of the tables
     slack:     unit that balances
@@ -83,9 +83,7 @@ class Elements:
     """
 
     case: Case
-    names: dict[str, tuple[str, ...]]
-    sub: np.ndarray
-    place: np.ndarray
+    names: ElementNames
     conductance_pu: np.ndarray
     limit_a: np.ndarray
     slack: int
@@ -93,10 +91,10 @@ class Elements:
     q_storage: np.ndarray
     n_fixed: int
 
-    def split(self, values: np.ndarray) -> list[np.ndarray]:
-        """Values (E, ..) of elements by kind: from ends, to ends, units, loads, storages."""
-        n = [len(self.names[kind]) for kind in ("line", "line", "unit", "load")]
-        return np.split(values, np.cumsum(n))
+    @property
+    def unit_bus(self) -> np.ndarray:
+        """Substation of each unit, (G,)."""
+        return self.case.unit.bus_id
 
 
 def read_elements(path: Path, name: str) -> Elements:
@@ -169,30 +167,16 @@ def read_elements(path: Path, name: str) -> Elements:
         load=LoadTable(np.r_[of["load"], of["sgen"]], np.r_[load[0], fixed[0]], np.r_[load[1], fixed[1]]),
     )
     sub = np.concatenate([f, t, of["gen"], of["load"], of["storage"]])
-    counts = [len(f), len(f), len(units), len(loads), len(storages)]
     return Elements(
         case=case,
-        names=names,
-        sub=sub,
-        place=_places(sub, counts),
+        names=ElementNames(**names, sub=sub),
         conductance_pu=conductance,
-        limit_a=limit.astype(np.float32),
+        limit_a=limit.astype(FLOAT),
         slack=slack,
         storage_bus=of["storage"],
         q_storage=storages.numbers("q_mvar"),
         n_fixed=len(sgen),
     )
-
-
-def _places(sub: np.ndarray, counts: Sequence[int]) -> np.ndarray:
-    """Positions in the topology vector: by substation, there line ends by their line, then units, loads, storages."""
-    rank = np.repeat([0, 0, 1, 2, 3], counts)
-    number = np.concatenate([np.arange(n) for n in counts])
-    end = np.repeat([0, 1, 0, 0, 0], counts)
-    order = np.lexsort((end, number, rank, sub))
-    place = np.empty(len(sub), np.int64)
-    place[order] = np.arange(len(sub))
-    return place
 
 
 def _table(net: dict[str, Any], key: str, path: Path) -> Table:
@@ -202,7 +186,8 @@ def _table(net: dict[str, Any], key: str, path: Path) -> Table:
     found = parse_json(found, f"{path}: table {key}", CaseError, REMEDY) if isinstance(found, str) else found
     empty: dict[str, Any] = {"columns": [], "data": [], "index": []}
     content: Any = (found or empty) if isinstance(found, dict | list) else {}
-    columns, rows, index = parts = [content.get(x) if isinstance(content, dict) else None for x in empty]
+    parts: list[Any] = [content.get(x) if isinstance(content, dict) else None for x in empty]
+    columns, rows, index = parts
     shaped = all(isinstance(part, list) for part in parts) and len(rows) == len(index)
     if not shaped or any(type(row) is not list or len(row) != len(columns) for row in rows):
         raise CaseError(f"{path}: table {key} is not of the form that pandapower saves: columns, index, data. {REMEDY}")
@@ -262,7 +247,7 @@ def _units(gen: Table, ext: Table, n: int) -> tuple[Table, int]:
 
 
 def _per_bus(table: Table, key: str, at: np.ndarray, n: int, times: str) -> np.ndarray:
-    return np.bincount(at, table.numbers(key) * table.numbers(times, 1.0), n).astype(np.float64)
+    return np.bincount(at, table.numbers(key) * table.numbers(times, 1.0), n).astype(float)
 
 
 def _branches(

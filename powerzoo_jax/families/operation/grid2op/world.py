@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, DataError, DataMissing, excerpt, unknown
+from powerzoo_jax.base.numerics import FLOAT
 from powerzoo_jax.base.textfile import MAX_TABLE_MB, decimal, read_text
 from powerzoo_jax.cases.case import Case
+from powerzoo_jax.families.operation.actions import ElementNames, keys_of
 from powerzoo_jax.families.operation.grid2op.chronics import Files
 from powerzoo_jax.families.operation.grid2op.config import Called, Named, read_config, read_parameters
 from powerzoo_jax.families.operation.grid2op.grid import Elements, read_elements
@@ -62,9 +64,14 @@ class World:
         return self.elements.case
 
     @property
-    def names(self) -> dict[str, tuple[str, ...]]:
-        """Names of "line", "unit", "load" and "storage" elements."""
+    def names(self) -> ElementNames:
+        """Names of the elements and their substations."""
         return self.elements.names
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Keys of actions that the class of actions in config.py takes."""
+        return _keys(self.config, self.files)
 
     @property
     def draws(self) -> bool:
@@ -86,7 +93,7 @@ def read_world(folder: str | Path, difficulty: str | int | None = None) -> World
     config = read_config(files.require("config.py"))
     other = files.find("grid_forecast.json")
     foreseen = None if other is None else read_elements(other, f"{name} (forecast)")
-    if foreseen is not None and foreseen.names != elements.names:
+    if foreseen is not None and not _same(foreseen.names, elements.names):
         raise CaseError(f"{other} has other elements than grid.json. Give it the same rows in the same order.")
     levels, own = (files.find(f"{x}.json") for x in ("difficulty_levels", "parameters"))
     rule = config.get("gamerules_class") or Named(RULES[0])
@@ -120,6 +127,18 @@ def read_world(folder: str | Path, difficulty: str | int | None = None) -> World
     )
 
 
+def _keys(config: dict[str, Any], files: Files) -> tuple[str, ...]:
+    named = config.get("action_class") or Named("TopologyAction")
+    try:
+        return keys_of(named.name if isinstance(named, Named) else str(named))
+    except ValueError as err:
+        raise DataError(f"{files.folder / 'config.py'}: {err}") from err
+
+
+def _same(one: ElementNames, other: ElementNames) -> bool:
+    return one[:-1] == other[:-1] and np.array_equal(one.sub, other.sub)
+
+
 def _refuse_folder(root: Path, name: str) -> None:
     if not root.is_dir():
         raise DataMissing(
@@ -145,13 +164,13 @@ def _episodes(files: Files) -> tuple[str, ...]:
 
 def _limits(given: Any, elements: Elements, root: Path) -> np.ndarray:
     """Limits (L,) [A] float32 of config.py, in the order of the lines or by their names, else those of the grid."""
-    lines = elements.names["line"]
+    lines = elements.names.line
     if given is None:
         limit = elements.limit_a
     elif isinstance(given, dict) and set(lines) <= given.keys():
         limit = _floats([given[name] for name in lines])
     else:
-        limit = _floats(given) if isinstance(given, list) else np.zeros(0, np.float32)
+        limit = _floats(given) if isinstance(given, list) else np.zeros(0, FLOAT)
     if limit.shape != (len(lines),) or not (limit > 0).all():
         raise DataError(
             f"{root / 'config.py'}: thermal_limits must give each of the {len(lines)} lines a current in A."
@@ -161,7 +180,7 @@ def _limits(given: Any, elements: Elements, root: Path) -> np.ndarray:
 
 def _floats(values: Iterable[Any]) -> np.ndarray:
     """Numbers as float32, NaN for what is none."""
-    return np.array([x if isinstance(x, int | float) and abs(x) < MOST else np.nan for x in values], np.float32)
+    return np.array([x if isinstance(x, int | float) and abs(x) < MOST else np.nan for x in values], FLOAT)
 
 
 def _areas(rule: Any, n_sub: int, root: Path) -> np.ndarray:
@@ -194,7 +213,7 @@ class _Characteristics:
 
     def numbers(self, key: str, absent: float | None = None, empty: float | None = None) -> np.ndarray:
         """A column as float32: `absent` without it, `empty` where a field is; 0 in a table that is not known."""
-        found = np.zeros(len(self.rows), np.float32)
+        found = np.zeros(len(self.rows), FLOAT)
         for k, row in enumerate(self.rows if self.known else ()):
             text = row.get(key)
             value = absent if text is None else empty
@@ -210,8 +229,8 @@ class _Characteristics:
 
 
 def _fleet(files: Files, elements: Elements) -> Fleet:
-    units = _Characteristics(files, "prods_charac.csv", elements.names["unit"])
-    storages = _Characteristics(files, "storage_units_charac.csv", elements.names["storage"])
+    units = _Characteristics(files, "prods_charac.csv", elements.names.unit)
+    storages = _Characteristics(files, "storage_units_charac.csv", elements.names.storage)
     if not storages.known:
         raise DataMissing(f"{files.folder} has no storage_units_charac.csv that names every storage of grid.json.")
     renewable = np.isin(units.text("type"), RENEWABLE)
