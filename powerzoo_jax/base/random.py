@@ -31,6 +31,7 @@ class Purpose(IntEnum):
     JOBS = 9
     WORKLOAD = 10
     OFFERS = 11
+    ATTACKS = 12
 
 
 def purpose_key(key: Array, purpose: Purpose) -> Array:

@@ -97,6 +97,7 @@ _PLACES = {
     "joint": f"{_FOLDERS}.joint.family:JOINT",
     "market": f"{_FOLDERS}.market.family:MARKET",
     "microgrid": f"{_FOLDERS}.microgrid.family:MICROGRID",
+    "operation": f"{_FOLDERS}.operation.family:OPERATION",
     "transmission": f"{_FOLDERS}.transmission.family:TRANSMISSION",
 }
 # Second names, which saved traces, data sets and tasks may hold.

@@ -90,8 +90,8 @@ def allowed(orders: GridAction, lines: Array, subs: Array, state: OperationState
     rules, n_store = params.rules, orders.storage.shape[0]
     out, to, changed = (x[x.shape[0] - n_store :] for x in (state.busbar, orders.set_busbar, orders.change_busbar))
     idle = (out == 0) & (to <= 0) & ~changed & (jnp.abs(orders.storage) >= ZERO)
-    n_lines = jnp.sum(line_areas(params, lines.shape[0]) & lines[None], axis=1)
-    n_subs = jnp.sum(rules.area & subs[None], axis=1)
+    n_lines = jnp.sum(line_areas(params, lines.shape[0]) & lines[None], axis=1, dtype=jnp.int32)
+    n_subs = jnp.sum(rules.area & subs[None], axis=1, dtype=jnp.int32)
     many = jnp.any((n_lines > rules.max_lines) | (n_subs > rules.max_subs))
     locked = jnp.any(lines & (state.cooldown_line > 0)) | jnp.any(subs & (state.cooldown_sub > 0))
     return rules.unchecked | ~(jnp.any(idle) | many | locked)
@@ -132,8 +132,8 @@ def apply_topology(orders: GridAction, busbar: Array, last: Array) -> Array:
 
 
 @struct.dataclass(kw_only=True)
-class Reach:
-    """What the actions of a table (M) may touch; bits of W words stand for lines, those of V for storages.
+class ActionReach:
+    """Reach of the actions of a table (M): bits of W words stand for lines, those of V for storages.
 
     never:   (M,) bool       contradict themselves
     always, if_out, if_in: (M, W) uint32  lines touched at any status, those that are out, those that are in
@@ -153,7 +153,7 @@ class Reach:
     store: Array
 
 
-def reach(table: GridAction, params: OperationParams) -> Reach:
+def reach(table: GridAction, params: OperationParams) -> ActionReach:
     """Reach of the actions of a table (M, ...), on the host, by the parameters of its world."""
     table = jax.tree.map(np.asarray, table)
     sub, n_line, n_store = np.asarray(params.sub), table.set_line.shape[1], table.storage.shape[1]
@@ -164,7 +164,7 @@ def reach(table: GridAction, params: OperationParams) -> Reach:
     here = moved[:, None] & (sub == places[..., None])  # (M, K, E)
     through = here[..., :n_line] | here[..., n_line : 2 * n_line]
     idle = (np.abs(table.storage) >= ZERO) & ~((table.set_busbar > 0) | table.change_busbar)[:, len(sub) - n_store :]
-    return Reach(
+    return ActionReach(
         never=jnp.asarray(jax.vmap(ambiguous, in_axes=(0, None))(table, params)),
         always=_words(table.switch_line | (table.set_line != 0)),
         if_out=_words(np.any(to > 0, axis=1)),

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 from jax import Array
 
 from powerzoo_jax.base import EnvState, Info, struct
 from powerzoo_jax.envs.core import EnvParams
+from powerzoo_jax.envs.series import EpisodeStarts
 
 RUNNING, DATA, ISLAND, DIVERGENCE, REDISPATCH = range(5)  # how an episode ended
 ENDS = ("running", "data", "island", "divergence", "redispatch")
@@ -185,6 +187,14 @@ class OperationParams(EnvParams):
     reach: Any
     foreseen: Any = None
     opponent: Any = None
+
+    @property
+    def starts(self) -> EpisodeStarts:
+        """Numbers of the episodes, which `Draw.load_row` is one of."""
+        n = self.n_step.shape[0]
+        one = jnp.ones(n, jnp.int32)
+        number, count = jnp.arange(n, dtype=jnp.int32), jnp.asarray(n, jnp.int32)
+        return EpisodeStarts(load_row=number, n_start=count, price_row=jnp.zeros((n, 1), jnp.int32), pair_count=one)
 
 
 @struct.dataclass(kw_only=True)

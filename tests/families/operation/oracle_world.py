@@ -9,10 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from powerzoo_jax.base import Dims, no_padding
+from powerzoo_jax.base import Dims, TaskSpec, no_padding
 from powerzoo_jax.cases import Case
 from powerzoo_jax.cases.case import PQ, PV, REF, BranchTable, BusTable, LoadTable, UnitTable
 from powerzoo_jax.cases.grid import to_grid
+from powerzoo_jax.envs.core import Sim
+from powerzoo_jax.families.operation.actions import ElementNames
+from powerzoo_jax.families.operation.env import OperationEnv
+from powerzoo_jax.families.operation.fields import operation_fields
+from powerzoo_jax.families.operation.names import COSTS, TERMS
 from powerzoo_jax.families.operation.topology import reach
 from powerzoo_jax.families.operation.types import EpisodeRows, Fleet, GridAction, OperationParams, Rules
 from powerzoo_jax.powerflow.busbars.network import prepare_topology
@@ -123,18 +128,37 @@ def params_of(world: World, episodes: Sequence[Episode], table: Sequence[Action]
         )
         rest = dict(
             rules=rules, fleet=fleet, limit_a=world.limit_a,
-            amps=grid.base_mva * 1e3 / (np.sqrt(3) * grid.vn_kv[grid.sub["or"]]).astype(f32),
+            amps=(grid.base_mva * 1e3 / (np.sqrt(3) * grid.vn_kv[grid.sub["or"]])).astype(dtype),
             sub=np.concatenate([grid.sub[kind] for kind in ENDS]).astype(np.int32),
-            place=np.concatenate([grid.place[kind] for kind in ENDS]).astype(np.int32), kv=grid.vn_kv.astype(f32),
-            q_storage=grid.s_storage.imag.astype(f32), p_fixed=-fixed.real.astype(f32), q_fixed=-fixed.imag.astype(f32),
+            place=np.concatenate([grid.place[kind] for kind in ENDS]).astype(np.int32), kv=grid.vn_kv.astype(dtype),
+            q_storage=grid.s_storage.imag.astype(dtype),
+            p_fixed=-fixed.real.astype(dtype), q_fixed=-fixed.imag.astype(dtype),
             table=jax.tree.map(lambda *x: np.stack(x), *(orders_of(a, grid) for a in table)),
             first_row=np.cumsum([0, *sizes[:-1]]).astype(np.int32), n_step=np.array(sizes, np.int32) - 1,
         )  # fmt: skip
         assert loads == whole["load_p"].shape[1]
-        dims = Dims(bus=grid.n_sub, branch=n_line, unit=1, agent=1, obs=1, act=1, choice=len(table), cost=2, term=4)
         table = jax.tree.map(jnp.asarray, rest.pop("table"))
         params = OperationParams(
-            reach=None, table=table, grid=to_grid(case, np.dtype(dtype)), factors=factors, masks=no_padding(dims),
+            reach=None, table=table, grid=to_grid(case, np.dtype(dtype)), factors=factors, masks=None,
             horizon=jnp.asarray(max(sizes) - 1, jnp.int32), bank=bank, **jax.tree.map(jnp.asarray, rest),
         )  # fmt: skip
         return params.replace(reach=reach(table, params))
+
+
+def sim_of(world: World, episodes: Sequence[Episode], table: Sequence[Action], dtype: Any = np.float32) -> Sim:
+    """Simulation of a world, whose reward counts every term as 1."""
+    grid, names = world.grid, world.grid.names
+    sub = np.concatenate([grid.sub[kind] for kind in ENDS])
+    fields = operation_fields(ElementNames(*(names[kind] for kind in ("line", "unit", "load", "storage")), sub))
+    params = params_of(world, episodes, table, dtype)
+    dims = Dims(
+        bus=grid.n_sub, branch=grid.n_line, unit=len(names["unit"]), agent=1, obs=fields.size, act=1,
+        choice=len(table), cost=len(COSTS), term=len(TERMS),
+    )  # fmt: skip
+    weights, horizon = (1.0,) * len(TERMS), int(params.horizon)
+    spec = TaskSpec(
+        id="five", version=1, family="operation", case="five", horizon=horizon, dt_hours=1 / 12, split="all",
+        agents=("operator",), cost_names=COSTS, cost_budget=(np.inf, np.inf), term_names=TERMS, term_weights=weights,
+    )  # fmt: skip
+    env = OperationEnv(dims=dims, dt_hours=1 / 12, term_weights=weights, fields=fields)
+    return Sim(params=params.replace(masks=no_padding(dims)), env=env, spec=spec)
