@@ -124,11 +124,13 @@ def advance(
     attack: Attack | None = None,
     *,
     counting: bool = True,
+    opened: Array | None = None,
     network: TopologyNetwork | None = None,
 ) -> tuple[OperationState, StepReport]:
     """One step of the rules on a row: legality, topology, dispatch, outages, flow with protections, counters.
 
     counting:  False at reset, where everything is legal, nothing is counted and only hard limits open lines
+    opened:    (L,) bool, lines that open before the action, which still counts them as in service
     network:   of the power flow; None takes `factors`
 
     After a game over the flows are zeros and all else stays; an episode that is over stays as it is.
@@ -140,7 +142,10 @@ def advance(
     dropped = ambiguous | illegal
     action = where_done(dropped, topology.no_orders(action), action)
     lines, subs = lines & ~dropped, subs & ~dropped
-    moved = topology.apply_topology(action, state.busbar, state.last)
+    before = state.busbar
+    if opened is not None:
+        before = topology.set_lines(-opened.astype(jnp.int8), before, state.last)
+    moved = topology.apply_topology(action, before, state.last)
     given = dispatch(state.dispatch, action, row.p_unit, row.p_load, moved, params)
     out, cooldown = jnp.zeros(n_line, bool) if row.out is None else row.out, state.cooldown_line
     attacked = jnp.zeros(n_line, bool) if attack is None else attack.lines
