@@ -19,7 +19,7 @@ from powerzoo_jax.families.operation.env import OperationEnv
 from powerzoo_jax.families.operation.fields import operation_fields
 from powerzoo_jax.families.operation.names import COSTS, TERMS
 from powerzoo_jax.families.operation.topology import reach
-from powerzoo_jax.families.operation.types import EpisodeRows, Fleet, GridAction, OperationParams, Rules
+from powerzoo_jax.families.operation.types import EpisodeRows, Fleet, Forecast, GridAction, OperationParams, Rules
 from powerzoo_jax.powerflow.busbars.network import prepare_topology
 from tests.references.grid2op import Action
 from tests.references.grid2op_world import Episode, Grid, World
@@ -83,8 +83,17 @@ def params_of(world: World, episodes: Sequence[Episode], table: Sequence[Action]
         if "prod_v" in e.rows else np.tile(grid.v_unit_pu.astype(f32), (e.steps + 1, 1))
         for e in episodes
     ]  # fmt: skip
-    v_set = np.ones((sum(map(len, v_unit)), grid.n_sub), f32)
-    v_set[:, grid.sub["unit"]] = np.concatenate(v_unit)
+
+    def by_sub(v_unit: np.ndarray) -> np.ndarray:
+        v_set = np.ones((len(v_unit), grid.n_sub), f32)
+        v_set[:, grid.sub["unit"]] = v_unit
+        return v_set
+
+    ahead = {key: np.concatenate([e.forecast[key] for e in episodes]) for key in episodes[0].forecast}
+    if "prod_v" in ahead:
+        ahead["prod_v"] = by_sub(ahead["prod_v"].astype(f32) / grid.vn_kv[grid.sub["unit"]].astype(f32))
+    named = {"prod_p": "p_unit", "load_p": "p_load", "load_q": "q_load", "prod_v": "v_set"}
+    forecast = Forecast(**{named[key]: jnp.asarray(x, f32) for key, x in ahead.items()}) if ahead else None
 
     def optional(found: Any, fill: Any, kind: Any) -> Any:
         parts = [found(e) for e in episodes]
@@ -101,7 +110,8 @@ def params_of(world: World, episodes: Sequence[Episode], table: Sequence[Action]
     sizes = [e.steps + 1 for e in episodes]
     bank = EpisodeRows(
         p_unit=jnp.asarray(whole["prod_p"], f32), p_load=jnp.asarray(whole["load_p"], f32),
-        q_load=jnp.asarray(whole["load_q"], f32), v_set=jnp.asarray(v_set), clock=jnp.zeros((sum(sizes), 2), f32),
+        q_load=jnp.asarray(whole["load_q"], f32), v_set=jnp.asarray(by_sub(np.concatenate(v_unit))), forecast=forecast,
+        clock=jnp.zeros((sum(sizes), 2), f32),
         load_left=jnp.concatenate([jnp.asarray(e.rows["load_p"].sum(1)[::-1].cumsum()[::-1], f32) for e in episodes]),
         out=optional(out_of, False, bool), to_next=optional(lambda e: e.to_maintenance, -1, np.int32),
         left=optional(lambda e: e.maintenance_left, 0, np.int32),
