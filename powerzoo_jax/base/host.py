@@ -25,14 +25,20 @@ def use_compilation_cache() -> None:
     """
     if "JAX_COMPILATION_CACHE_DIR" in os.environ or jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
         return
+    folder = cache_folder("jax")
+    if folder is not None:
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+
+
+def cache_folder(name: str) -> Path | None:
+    """Folder of a kind of files in the user's cache; None where it cannot be made or written."""
     try:
         base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        folder = base / "powerzoo_jax" / "jax"
+        folder = base / "powerzoo_jax" / name
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # a disk that only reads; a user without a home
-        return
-    if os.access(folder, os.W_OK):
-        jax.config.update("jax_compilation_cache_dir", str(folder))
+        return None
+    return folder if os.access(folder, os.W_OK) else None
 
 
 def processor() -> Any:

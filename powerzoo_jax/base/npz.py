@@ -33,9 +33,10 @@ DAMAGED = (
 )
 
 
-def write_npz(path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
+def write_npz(path: str | Path, arrays: Mapping[str, np.ndarray], *, level: int = 9) -> None:
     """Write arrays as a compressed npz with sorted keys, fixed timestamps and fixed modes, whole or not at all.
 
+    level:  of the compression, 0 to 9
     Raises ValueError for an object array, which only pickle could store, WriteError as `files.results.writing`.
     """
     with writing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -44,7 +45,7 @@ def write_npz(path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.create_system = 3  # Unix on every platform, for the same reason as the mode
             entry.external_attr = READABLE
-            archive.writestr(entry, _encode(name, arrays[name]), compresslevel=9)
+            archive.writestr(entry, _encode(name, arrays[name]), compresslevel=level)
 
 
 def _encode(name: str, array: np.ndarray) -> bytes:

@@ -5,30 +5,33 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from powerzoo_jax.base import Dims, no_padding
+from powerzoo_jax.base import Dims, TaskSpec, no_padding
 from powerzoo_jax.base.errors import unknown
+from powerzoo_jax.base.host import use_compilation_cache
 from powerzoo_jax.base.numerics import FLOAT, resolve_dtype
-from powerzoo_jax.base.ranges import Count, fitted
-from powerzoo_jax.base.solver_mode import AUTO
+from powerzoo_jax.base.ranges import Count, Range, fitted
+from powerzoo_jax.base.solver_mode import AUTO, NATIVE
 from powerzoo_jax.cases.grid import to_grid
+from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.families.operation.actions import MOST, Screen, blank, discrete, from_dict, join, topology
-from powerzoo_jax.families.operation.grid2op.episodes import choose_episodes, read_episodes
+from powerzoo_jax.families.operation.env import OperationEnv
+from powerzoo_jax.families.operation.fields import operation_fields
+from powerzoo_jax.families.operation.grid2op.episodes import SPLITS, choose_episodes, read_episodes
 from powerzoo_jax.families.operation.grid2op.grid import Elements
 from powerzoo_jax.families.operation.grid2op.world import World, read_world
 from powerzoo_jax.families.operation.names import COSTS, TERMS
+from powerzoo_jax.families.operation.opponent import read_opponent
 from powerzoo_jax.families.operation.topology import reach
 from powerzoo_jax.families.operation.types import EpisodeRows, GridAction, OperationParams, Rules
 from powerzoo_jax.powerflow.busbars.network import TopologyNetwork, prepare_topology
 
 DT_HOURS = 5 / 60  # of energies and rewards, whatever the clock of the series says
-REWARDS = {"RedispReward": 0, "LinesCapacityReward": 2, "EpisodeDurationReward": 3}
-L2RPN = 1  # where no reward that is offered is named
 SCREENED = 20  # rows that the usefulness of busbar settings is judged on
 
 
@@ -42,44 +45,60 @@ def from_grid2op(
     seeds: Sequence[int] = (0,),
     dtype: Any = None,
     solver: str = AUTO,
-) -> Any:
-    """Sim of an environment folder of Grid2Op."""
+) -> Sim:
+    """World of Grid2Op as a simulation, from its environment folder; nothing of the folder is executed.
+
+    episodes:   names or numbers of episodes, a slice of them, "train", "val" or "test" (eight, one and one of ten);
+                None takes all. `init` draws one of them
+    difficulty: key of difficulty_levels.json; None takes `competition`, else the largest number
+    actions:    rows of the table that an action is one of: "topology" (nothing, lines, and up to 512 busbar settings
+                by usefulness), a number of settings in the place of 512, "discrete" (all of Grid2Op's discrete action
+                space under its ids), or a list of the dicts that Grid2Op's action space takes
+    max_steps:  of an episode; None plays each to its end
+    seeds:      of Grid2Op's `env.reset(seed=...)`; one copy of each episode for each, where maintenance is drawn
+    dtype:      float32 (None) or float64, of the power flow
+    solver:     "auto", "native", "adaptive" or "fixed", as in `solve_topology`
+
+    Raises DataMissing for a folder or file that is not there, CaseError and DataError for a world that cannot be played
+    and for an unknown episode or difficulty, ValueError for actions that are none of the world.
+
+    Example:
+        sim = from_grid2op("grid2op/data/l2rpn_case14_sandbox", episodes="train")
+        state, obs = sim.init(jax.random.key(0))
+        state, obs, reward, cost, info = sim.step(state, jnp.zeros((1, 1), int))
+    """
+    use_compilation_cache()
     world = read_world(folder, difficulty)
-    return build_params(
-        world,
-        choose_episodes(world, episodes),
-        actions=actions,
-        max_steps=max_steps,
-        seeds=seeds,
-        dtype=dtype,
-        solver=solver,
-    )
+    split = episodes if isinstance(episodes, str) and episodes in SPLITS else "all"
+    return world_sim(world, choose_episodes(world, episodes), actions, max_steps, seeds, dtype, solver, split)
 
 
-def build_params(
+def world_sim(
     world: World,
     episodes: Sequence[str],
-    *,
     actions: Any = "topology",
     max_steps: int | None = None,
     seeds: Sequence[int] = (0,),
     dtype: Any = None,
     solver: str = AUTO,
-) -> OperationParams:
-    """Parameters of a world with some of its episodes; arguments as of `from_grid2op`."""
+    split: str = "all",
+) -> Sim:
+    """Simulation of a world that has been read, on some of its episodes; arguments as of `from_grid2op`."""
     dtype = resolve_dtype(dtype)
+    max_steps = fitted("max_steps", max_steps, Count | None)
+    seeds = fitted("seeds", tuple(seeds), tuple[Annotated[int, Range(0, 2**32 - 1)], ...])
     series, rows = read_episodes(world, episodes, seeds)
     steps = rows - 1 if max_steps is None else np.minimum(rows - 1, max_steps)
     first = np.cumsum(rows) - rows
     e, case, names = world.elements, world.case, world.names
-    table = action_table(world, actions)
+    table, fields = action_table(world, actions), operation_fields(world.names)
     fixed = slice(len(names.load), None)
     dims = Dims(
         bus=case.n_bus,
         branch=case.n_branch,
         unit=case.n_unit,
         agent=1,
-        obs=0,
+        obs=fields.size,
         act=1,
         choice=len(table.set_line),
         cost=len(COSTS),
@@ -112,9 +131,28 @@ def build_params(
         first_row=whole(first),
         n_step=whole(steps),
         reach=None,
+        opponent=read_opponent(world.config, names.line),
         foreseen=None if world.foreseen is None else _network(world.foreseen, dtype, solver),
     )
-    return dataclasses.replace(params, reach=reach(table, params))
+    params = dataclasses.replace(params, reach=reach(table, params))
+    weights = tuple(float(name == world.reward) for name in TERMS)
+    spec = TaskSpec(
+        id=world.name,
+        version=1,
+        family="operation",
+        case=world.name,
+        horizon=int(steps.max()),
+        dt_hours=DT_HOURS,
+        split=split,
+        agents=("operator",),
+        cost_names=COSTS,
+        cost_budget=(np.inf,) * len(COSTS),
+        term_names=TERMS,
+        term_weights=weights,
+    )
+    form = AUTO if solver == NATIVE else solver
+    env = OperationEnv(dims=dims, dt_hours=DT_HOURS, term_weights=weights, fields=fields, solver=form)
+    return Sim(params=params, env=env, spec=spec)
 
 
 def action_table(world: World, actions: Any) -> GridAction:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.cases import validate
-from powerzoo_jax.families.operation.build import build_params
+from powerzoo_jax.families.operation.build import world_sim
 from powerzoo_jax.families.operation.grid2op.episodes import choose_episodes, read_episodes
 from powerzoo_jax.families.operation.grid2op.world import read_world
 from powerzoo_jax.families.operation.types import Fleet
@@ -76,7 +76,7 @@ def test_currents_of_a_world_are_those_of_the_reference(folder):
     world, known = read_world(folder), World(folder)
     assert [p for p in validate(world.case) if p.severity == "error"] == []
     with jax.enable_x64(True):
-        params = build_params(world, EPISODES[:1], dtype="float64", max_steps=9)
+        params = world_sim(world, EPISODES[:1], dtype="float64", max_steps=9).params
         bank, counts, base = params.bank, params.factors.counts, world.case.base_mva
         ends, storages = np.zeros(2 * counts.branches), np.zeros(counts.storages)
         p = np.concatenate([ends, bank.p_unit[0], -bank.p_load[0], storages, np.zeros(counts.shunts)]) / base
@@ -86,13 +86,13 @@ def test_currents_of_a_world_are_those_of_the_reference(folder):
             params.factors, *node_injection(params.factors, at, jnp.asarray(p), jnp.asarray(q)), at, bank.v_set[0],
             start="dc",
         )  # fmt: skip
+        v = np.asarray(flow.v_pu)
     load_left, v_set = np.asarray(bank.load_left), np.asarray(bank.v_set)
     rows, grid = known.read_episode(EPISODES[0]).rows, known.grid
     p_unit, p_load, q_load = (rows[key][0].astype(float) for key in ("prod_p", "load_p", "load_q"))
     v_unit = v_set[0, grid.sub["unit"]]
     found = solve_flow(grid, np.ones(len(world.names.sub), int), Injections(p_unit, v_unit, p_load, q_load, storages))
-    v = np.asarray(flow.v_pu)[grid.sub["or"]]
-    a = np.hypot(flow.p_from, flow.q_from) / v * np.asarray(params.amps)
+    a = np.hypot(flow.p_from, flow.q_from) / v[grid.sub["or"]] * np.asarray(params.amps)
     np.testing.assert_allclose(a / known.limit_a, found.a_or / known.limit_a, atol=tolerance("grid2op_rho", float))
     assert int(params.horizon) == 9 and params.n_step.tolist() == [9]
     np.testing.assert_allclose(load_left[3], rows["load_p"][3:10].sum(), rtol=1e-6)

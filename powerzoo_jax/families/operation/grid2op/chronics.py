@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
+import hashlib
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from powerzoo_jax.base.errors import DataError, DataMissing, excerpt, listing
+from powerzoo_jax.base.errors import DataError, DataMissing, WriteError, excerpt, listing
+from powerzoo_jax.base.host import cache_folder
+from powerzoo_jax.base.npz import read_npz, write_npz
 from powerzoo_jax.base.numerics import FLOAT
 from powerzoo_jax.base.textfile import MAX_TABLE_MB, decimal, open_regular, read_text, too_large
 from powerzoo_jax.families.operation.actions import ElementNames
@@ -29,6 +33,9 @@ SERIES = {
 }
 FORECAST = ("load_p", "load_q", "prod_p", "prod_v")
 STEP_S = 300
+KEPT_BYTES = 100_000  # of the files of an episode from which on it is kept parsed
+FORMAT = 1  # of what is kept
+MOST = 1e30  # of a number that float32 holds
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,7 @@ class Files:
         """A file. Raises DataMissing without it."""
         found = self.find(name)
         if found is None:
-            raise DataMissing(f"There is no file {self.folder / name}, which every environment of Grid2Op has.")
+            raise DataMissing(f"There is no {self.folder / name}, without which the environment cannot be played.")
         return found
 
 
@@ -131,6 +138,39 @@ def read_chronics(
     )
 
 
+def load_chronics(
+    files: Files, names: ElementNames, renamed: Mapping[str, Mapping[str, str]], horizons: int
+) -> Chronics:
+    """Series of an episode's folder: a large one is parsed once, and kept in the user's cache while its files stay."""
+    listed = sorted(path for path in files.folder.iterdir() if path.suffix in (".csv", ".bz2", ".info"))
+    known = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in listed]
+    folder = cache_folder("grid2op") if sum(size for _, size, _ in known) >= KEPT_BYTES else None
+    if folder is None:
+        return read_chronics(files, names, renamed, horizons)
+    said = repr((FORMAT, str(files.folder.resolve()), known, names[:-1], renamed, horizons))
+    path = folder / f"{hashlib.sha256(said.encode()).hexdigest()[:32]}.npz"
+    if path.exists():
+        try:
+            return _from_arrays(read_npz(path))
+        except (DataError, KeyError, ValueError):  # damaged: made anew
+            pass
+    found = read_chronics(files, names, renamed, horizons)
+    with contextlib.suppress(WriteError):  # a full disk: without it the next time takes as long
+        write_npz(path, _to_arrays(found), level=1)
+    return found
+
+
+def _to_arrays(found: Chronics) -> dict[str, np.ndarray]:
+    arrays = found.rows | {f"{name}.ahead": values for name, values in found.forecast.items()}
+    return arrays | {"start": np.array(found.start.isoformat()), "step_s": np.array(found.step_s)}
+
+
+def _from_arrays(arrays: dict[str, np.ndarray]) -> Chronics:
+    start, step_s = datetime.fromisoformat(str(arrays.pop("start"))), int(arrays.pop("step_s"))
+    ahead = {name.removesuffix(".ahead"): x for name, x in arrays.items() if name.endswith(".ahead")}
+    return Chronics({name: x for name, x in arrays.items() if "." not in name}, ahead, start, step_s)
+
+
 def _start(files: Files) -> datetime:
     path = files.find("start_datetime.info")
     text = "2019-01-01 00:00" if path is None else read_text(path, DataError, max_mb=1).strip()
@@ -161,16 +201,17 @@ def _read_csv(path: Path) -> tuple[list[str], np.ndarray]:
     header = [name.strip() for name in head.split(";")]
     if len(set(header)) < len(header):
         raise DataError(f"{path} names a column twice. Give every element one column.")
+    if not rest.strip():
+        return header, np.zeros((0, len(header)))
     try:
         values = np.loadtxt(io.StringIO(rest), delimiter=";", comments=None, ndmin=2, encoding=None)
     except ValueError:
         values = _by_hand(path, rest, len(header))
-    if not rest.strip():
-        values = np.zeros((0, len(header)))
     if values.shape[1] != len(header):
         raise DataError(f"{path} has {values.shape[1]} values a row and {len(header)} columns in its header. {REMEDY}")
-    if np.isinf(values).any():
-        raise DataError(f"{path} row {np.argwhere(np.isinf(values))[0][0] + 1} holds an infinite value. {REMEDY}")
+    beyond = np.argwhere(np.abs(values) >= MOST)
+    if beyond.size:
+        raise DataError(f"{path} row {beyond[0][0] + 1} holds {values[tuple(beyond[0])]:g}. {REMEDY}")
     return header, values
 
 
@@ -184,7 +225,7 @@ def _by_hand(path: Path, text: str, width: int) -> np.ndarray:
         try:
             rows.append([decimal(item.strip()) if item.strip() else np.nan for item in fields])
         except ValueError as err:
-            raise DataError(f"{path} row {number}: {excerpt(err)} {REMEDY}") from err
+            raise DataError(f"{path} row {number}: {excerpt(err)}. {REMEDY}") from err
     return np.array(rows, float).reshape(-1, width)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from powerzoo_jax.base.errors import DataError, excerpt, listing, unknown
 from powerzoo_jax.base.numerics import FLOAT
 from powerzoo_jax.base.textfile import MAX_SETTINGS_MB, read_json
-from powerzoo_jax.families.operation.grid2op.chronics import Chronics, Files, filled, read_chronics
+from powerzoo_jax.families.operation.grid2op.chronics import Chronics, Files, filled, load_chronics
 from powerzoo_jax.families.operation.grid2op.maintenance import draw_maintenance, windows
 from powerzoo_jax.families.operation.grid2op.world import DROPPED, World
 from powerzoo_jax.families.operation.types import EpisodeRows, Forecast
@@ -50,8 +50,7 @@ def read_episodes(world: World, names: Sequence[str], seeds: Sequence[int] = (0,
     parts = []
     for name in names:
         files = Files(world.files.root, world.files.folder / "chronics" / name)
-        renamed = world.config.get("names_chronics_to_grid") or {}
-        found = read_chronics(files, world.names, renamed, world.horizons)
+        found = load_chronics(files, world.names, world.renamed, world.horizons)
         common = _series(world, files, found)
         for seed in seeds if world.draws else (None,):
             parts.append(common | _outages(world, files, found, seed))

@@ -13,12 +13,14 @@ import numpy as np
 
 from powerzoo_jax.base.errors import CaseError, DataError, DataMissing, excerpt, unknown
 from powerzoo_jax.base.numerics import FLOAT
-from powerzoo_jax.base.textfile import MAX_TABLE_MB, decimal, read_text
+from powerzoo_jax.base.textfile import MAX_SETTINGS_MB, MAX_TABLE_MB, decimal, read_text
 from powerzoo_jax.cases.case import Case
+from powerzoo_jax.cases.validate import assert_valid
 from powerzoo_jax.families.operation.actions import ElementNames, keys_of
-from powerzoo_jax.families.operation.grid2op.chronics import Files
+from powerzoo_jax.families.operation.grid2op.chronics import MOST, Files
 from powerzoo_jax.families.operation.grid2op.config import Called, Named, read_config, read_parameters
 from powerzoo_jax.families.operation.grid2op.grid import Elements, read_elements
+from powerzoo_jax.families.operation.names import TERMS
 from powerzoo_jax.families.operation.types import Fleet
 
 REFUSED = {
@@ -26,9 +28,18 @@ REFUSED = {
     "l2rpn_2019": "its files are of a format of their own, which Grid2Op itself does not read any more",
 }
 RENEWABLE = ("wind", "solar")
-MOST = 1e30  # of a number that float32 holds
 DRAWN, DROPPED, FORECASTS = "WithMaintenance", "WithoutMaintenance", "Forecasts"
 SERIES_CLASSES = tuple(f"GridStateFromFile{x}" for x in ("", *(f"With{FORECASTS}{y}" for y in ("", DRAWN, DROPPED))))
+# reward of Grid2Op -> term of `operation.names`
+REWARDS = dict(zip(("RedispReward", "L2RPNReward", "LinesCapacityReward", "EpisodeDurationReward"), TERMS, strict=True))
+READ = {
+    *("action_class", "reward_class", "gamerules_class", "grid_value_class", "data_feeding_kwargs", "thermal_limits"),
+    *("names_chronics_to_grid", "kwargs_opponent", "opponent_class", "opponent_budget_class", "opponent_init_budget"),
+    *("opponent_attack_cooldown", "opponent_attack_duration", "opponent_budget_per_ts", "opponent_action_class"),
+}
+L2RPN = "L2RPNReward"
+PASSED = ("backend", "observation_class", "chronics_class")  # of what plays the world, not of the world
+CREDITS = ("LICEN", "COPYRIGHT", "COPYING", "AUTHOR", "SPDX", "CITATION")
 RULES = ("DefaultRules", "AlwaysLegal", "RulesByArea")
 
 
@@ -42,6 +53,9 @@ class World:
     config:     content of config.py
     episodes:   names               horizons: rows of forecasts for each row
     series:     class of the series, which says what is drawn
+    keys:       of actions that its class of actions takes
+    renamed:    names_chronics_to_grid of config.py
+    notes:      what the world has and is played without; licence and authors as the folder names them
     """
 
     name: str
@@ -57,6 +71,9 @@ class World:
     episodes: tuple[str, ...]
     horizons: int
     series: str
+    keys: tuple[str, ...]
+    renamed: dict[str, dict[str, str]]
+    notes: tuple[str, ...]
 
     @property
     def case(self) -> Case:
@@ -69,9 +86,10 @@ class World:
         return self.elements.names
 
     @property
-    def keys(self) -> tuple[str, ...]:
-        """Keys of actions that the class of actions in config.py takes."""
-        return _keys(self.config, self.files)
+    def reward(self) -> str:
+        """Reward term of the world: that of L2RPNReward where its own is not offered."""
+        named = self.config.get("reward_class")
+        return REWARDS.get(named.name if isinstance(named, Named) else "", REWARDS[L2RPN])
 
     @property
     def draws(self) -> bool:
@@ -100,20 +118,23 @@ def read_world(folder: str | Path, difficulty: str | int | None = None) -> World
     named = rule.name if isinstance(rule, Named | Called) else str(rule)
     if named not in RULES:
         raise DataError(f"{root / 'config.py'}: {unknown('gamerules_class', named, RULES)}")
-    feeding = config.get("data_feeding_kwargs") or {}
+    feeding = _mapping(config, "data_feeding_kwargs", root)
     series = feeding.get("gridvalueClass") or config.get("grid_value_class")
     series_name = series.name if isinstance(series, Named) else str(series)
     if series_name not in SERIES_CLASSES:
         raise DataError(f"{root / 'config.py'}: {unknown('grid_value_class', series_name, SERIES_CLASSES)}")
     ahead = feeding.get("h_forecast", [5])
-    if not isinstance(ahead, list):
-        raise DataError(f"{root / 'config.py'}: h_forecast = {excerpt(repr(ahead))} is no list of minutes.")
+    if not isinstance(ahead, list) or not all(type(minutes) in (int, float) for minutes in ahead):
+        raise DataError(f"{root / 'config.py'}: h_forecast = {excerpt(repr(ahead))} is no list of minutes. Write one.")
+    renamed = _mapping(config, "names_chronics_to_grid", root)
     limit = _limits(config.get("thermal_limits"), elements, root)
     fleet = _fleet(files, elements)
+    case = _with_fleet(elements.case, fleet, limit)
+    assert_valid(case)
     return World(
         name=name,
         files=files,
-        elements=replace(elements, case=_with_fleet(elements.case, fleet, limit)),
+        elements=replace(elements, case=case),
         foreseen=foreseen,
         limit_a=limit,
         fleet=fleet,
@@ -124,6 +145,9 @@ def read_world(folder: str | Path, difficulty: str | int | None = None) -> World
         episodes=_episodes(files),
         horizons=len(ahead) if FORECASTS in series_name else 0,
         series=series_name,
+        keys=_keys(config, files),
+        renamed={key: _mapping(renamed, key, root) for key in renamed},
+        notes=(*_notes(config, files), *credited(files)),
     )
 
 
@@ -133,6 +157,39 @@ def _keys(config: dict[str, Any], files: Files) -> tuple[str, ...]:
         return keys_of(named.name if isinstance(named, Named) else str(named))
     except ValueError as err:
         raise DataError(f"{files.folder / 'config.py'}: {err}") from err
+
+
+def _mapping(values: dict[str, Any], key: str, root: Path) -> dict[str, Any]:
+    found = values.get(key) or {}
+    if not isinstance(found, dict):
+        raise DataError(f"{root / 'config.py'}: {key} = {excerpt(repr(found))} is no dict. Write one, or None.")
+    return found
+
+
+def _notes(config: dict[str, Any], files: Files) -> list[str]:
+    """Parts of a world that it is played without, one by one."""
+    found = [f"config.py: {key} is not read" for key, x in config.items() if key not in (*READ, *PASSED) and x]
+    reward = config.get("reward_class")
+    if isinstance(reward, Named) and reward.name not in REWARDS:
+        found.append(f"{reward.name} is not offered: the reward is {L2RPN}")
+    if config.get("has_attention_budget") or files.find("alerts_info.json") is not None:
+        found.append("alarms, alerts and attention of the operator are not played")
+    return found
+
+
+def credited(files: Files) -> list[str]:
+    """Lines of a folder about its licence and authors: of files named after them, and comments of its Python files."""
+    found = []
+    for path in sorted(files.folder.iterdir()):
+        says = path.name.upper().startswith(CREDITS)
+        if (says or path.suffix == ".py") and files.find(path.name) is not None and path.is_file():
+            lines = read_text(path, DataError, legacy="cp1252", max_mb=MAX_SETTINGS_MB).splitlines()
+            if says:
+                lines = [line for line in lines if line.strip()][:1]
+            else:
+                lines = [line for line in lines if line.startswith("#") and any(x in line.upper() for x in CREDITS)]
+            found += [f"{path.name}: {excerpt(line.strip('# '))}" for line in lines]
+    return found or ["the folder names neither a licence nor authors"]
 
 
 def _same(one: ElementNames, other: ElementNames) -> bool:
