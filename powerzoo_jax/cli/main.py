@@ -26,7 +26,7 @@ FORMATS = ("stablehlo", "onnx", "zoo")  # of an exported policy
 SHELLS = ("bash", "zsh", "tcsh")
 ONE_FILE = ("view:run", "plot:run", "dataset:run", "export:run")  # commands whose --out is no folder
 OPTIONS = {
-    **dict.fromkeys(("episodes", "episode", "processes"), Count),
+    **dict.fromkeys(("episodes", "episode", "processes", "steps"), Count),
     "seeds": Seeds,
     **dict.fromkeys(("seed", "process"), Whole),
     "lanes": Annotated[int, Range(1, 2**24)],
@@ -175,6 +175,13 @@ def _add_looking(commands: argparse._SubParsersAction) -> None:
         help=f"repeat it after each branch opened or closed and each split of a substation; print the {BEST} best",
     )
     flow.add_argument("--all", action="store_true", help=f"print every row, not {STUDY_ROWS} of each table")
+    about = "Describe an environment folder of Grid2Op, and play it by doing nothing and by recovery."
+    world = _command(commands, "grid2op", "grid2op:run", about)
+    world.add_argument("folder", type=Path, help="folder of the environment, with grid.json and config.py")
+    world.add_argument("--difficulty", help="key of difficulty_levels.json (default: competition, else the largest)")
+    world.add_argument("--split", help="train, val or test: eight, one and one of ten episodes (default: all)")
+    world.add_argument("--episodes", type=int, default=20, help="number of episodes, the first (default: 20)")
+    world.add_argument("--steps", type=int, default=2000, help="of an episode, at most (default: 2000)")
 
 
 def _add_train(commands: argparse._SubParsersAction) -> None:
