@@ -58,6 +58,7 @@ class TopologyNetwork:
     bus:       (E,)    int32  position of the bus of each element
     base:      (E,)    int8   assignment of the case: all that is in service on busbar 1
     at_bus:    (S, K)  int32  elements of each bus; padding is E
+    injecting: (S, J)  int32  those of them that inject, counted behind the ends of branches; padding E - 2L
     holds:     (G,)    bool   units that hold the magnitude of their busbar: those at PV and reference buses
     refers:    (G,)    bool   units of the reference bus
     v_base:    (S, 2)  [pu]   base voltage            v_set: (S,) [pu] magnitude that units of a bus hold
@@ -76,6 +77,7 @@ class TopologyNetwork:
     bus: Array
     base: Array
     at_bus: Array
+    injecting: Array
     holds: Array
     refers: Array
     v_base: Array
@@ -165,6 +167,7 @@ def prepare_topology(
             bus=jnp.asarray(bus, jnp.int32),
             base=jnp.asarray(on, jnp.int8),
             at_bus=jnp.asarray(_rows_of(bus, case.n_bus), jnp.int32),
+            injecting=jnp.asarray(_rows_of(bus[2 * counts.branches :], case.n_bus), jnp.int32),
             holds=jnp.asarray(holds),
             refers=jnp.asarray(of_units == slack),
             slack=jnp.asarray(slack, jnp.int32),
@@ -322,15 +325,16 @@ def node_injection(
 
     network:  from `prepare_topology`       topology: (E,) int8 busbar of every element
     """
-    found = sum_at(network, topology, jnp.stack([p_pu, q_pu], 1))
+    first = 2 * network.counts.branches
+    found = sum_at(network.injecting, topology[first:], jnp.stack([p_pu[first:], q_pu[first:]], 1))
     return found[:, 0], found[:, 1]
 
 
-def sum_at(network: TopologyNetwork, busbar: Array, values: Array) -> Array:
-    """Sums (2S, 2) at the nodes of values (E, 2) of their elements."""
-    mine = jnp.concatenate([busbar, jnp.zeros(1, busbar.dtype)])[network.at_bus][:, :, None]
-    values = jnp.concatenate([values, jnp.zeros((1, 2), values.dtype)])[network.at_bus]
-    return jnp.concatenate([jnp.sum(jnp.where(mine == busbar_, values, 0), 1) for busbar_ in (1, 2)])
+def sum_at(rows: Array, busbar: Array, values: Array) -> Array:
+    """Sums (2S, 2) at the nodes of values (N, 2) of N elements on their busbars (N,), those of each bus in `rows`."""
+    apart = jnp.concatenate([jnp.where((busbar == k)[:, None], values, 0) for k in (1, 2)], 1)
+    found = jnp.sum(jnp.pad(apart, ((0, 1), (0, 0)))[rows], 1)
+    return jnp.concatenate([found[:, :2], found[:, 2:]])
 
 
 class Flows(NamedTuple):
@@ -364,7 +368,7 @@ def injections(network: TopologyNetwork, placed: Placed, e: Array) -> Array:
     square = jnp.sum(jnp.square(complex_product(held, near_one(e[placed.shunt]))), 1, keepdims=True)
     consumed = _conj(network.shunt * square)
     others = jnp.zeros((network.n_element - 2 * counts.branches - counts.shunts, 2), e.dtype)
-    return sum_at(network, placed.busbar, jnp.concatenate([found.s_from, found.s_to, others, consumed]))
+    return sum_at(network.at_bus, placed.busbar, jnp.concatenate([found.s_from, found.s_to, others, consumed]))
 
 
 def near_one(e: Array) -> Array:
