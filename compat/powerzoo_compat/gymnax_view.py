@@ -27,6 +27,7 @@ try:
 except ImportError as err:
     raise ImportError(missing_extra("The view for gymnax", "gymnax", "gymnax")) from err
 
+from powerzoo_jax.base.spaces import Box as KernelBox
 from powerzoo_jax.base.tree import where_done
 from powerzoo_jax.envs.core import Sim, as_array, taken
 
@@ -86,7 +87,9 @@ class Transitions:
         """One step without restart or time limit: (obs, state, reward, terminated, info)."""
         out = self.env.step(dataclasses.replace(state.task, key=key), self._kernel(action, params), params.task)
         over = out.info.terminated
-        new = GymnaxState(task=out.state, time=state.time + 1, terminated=over)
+        # episodes of a world may be shorter than its longest one
+        time = jnp.where(out.info.truncated, params.max_steps_in_episode, state.time + 1)
+        new = GymnaxState(task=out.state, time=jnp.asarray(time, jnp.int32), terminated=over)
         obs, new = (self.seen(out.obs), new) if self.gradients else lax.stop_gradient((self.seen(out.obs), new))
         reward = out.reward if self.agents == "shared" else jnp.mean(out.reward)
         infos = {"discount": jnp.where(over, 0.0, 1.0)}
@@ -171,7 +174,14 @@ class GymnaxEnv(Environment):  # type: ignore[misc]
         if self.levels is not None:
             return self.levels
         dims = self.env.dims
+        if self._chooses:
+            return int(dims.choice)
         return int(dims.act if self.agents == "shared" else dims.agent * dims.act)
+
+    @property
+    def _chooses(self) -> bool:
+        """Whether the task itself takes one of several actions."""
+        return not isinstance(self.env.spaces(self._params.task)[1], KernelBox)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name}, api={self.api!r}, agents={self.agents!r})"
@@ -210,9 +220,9 @@ class GymnaxEnv(Environment):  # type: ignore[misc]
         return state.terminated
 
     def action_space(self, params: GymnaxParams | None = None) -> Box | Discrete:
-        """[-1, 1] for every entry, or the levels of one agent."""
-        if self.levels is not None:
-            return Discrete(self.levels)
+        """[-1, 1] for every entry, or the levels or actions of one agent."""
+        if self.levels is not None or self._chooses:
+            return Discrete(self.num_actions)
         dims = self.env.dims
         return Box(-1.0, 1.0, (dims.agent, dims.act) if self.agents == "shared" else (self.num_actions,))
 
