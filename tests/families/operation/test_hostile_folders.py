@@ -107,6 +107,7 @@ REFUSED = {
     "step": (replaced(f"{CALM}/time_interval.info", b"25 min"), DataError, "no interval"),
     "link out of the folder": (link(f"{CALM}/load_p.csv"), DataError, "leads out of"),
     "link of the net": (link("grid.json"), DataError, "leads out of"),
+    "initial state": (replaced(f"{CALM}/init_state.json", b"{}"), DataError, "init_state.json asks for"),
     "several slacks": (table("gen", "slack", 1, True), CaseError, "2 units that balance"),
     "numbers of buses": (table("bus", "index", 4, 7), CaseError, "not numbered 0, 1, 2"),
     "unknown bus": (table("load", "bus", 0, 9), CaseError, "Give buses, 0 to 4"),
@@ -163,6 +164,11 @@ def test_an_unknown_difficulty_or_episode_proposes_the_nearest(folder):
     (folder / "difficulty_levels.json").write_text(json.dumps(levels))
     assert read_world(folder).parameters["MAX_SUB_CHANGED"] == 9
     assert read_world(folder, difficulty=1).parameters["MAX_SUB_CHANGED"] == 4
+    parameter("NB_TIMESTEP_LINE_STATUS_REMODIF", 7)(folder)
+    assert read_world(folder).parameters["NB_TIMESTEP_COOLDOWN_LINE"] == 0
+    (folder / "difficulty_levels.json").rename(folder / "levels.json")
+    assert read_world(folder).parameters["NB_TIMESTEP_COOLDOWN_LINE"] == 7  # a name of older files
+    (folder / "levels.json").rename(folder / "difficulty_levels.json")
     with pytest.raises(DataError, match="Did you mean 'competition'"):
         read_world(folder, difficulty="competitive")
     with pytest.raises(DataError, match="Did you mean 'calm'"):

@@ -33,7 +33,6 @@ FIXED = {
     "ALLOW_DISPATCH_GEN_SWITCH_OFF": (True, "units that dispatch may not switch off"),
     "LIMIT_INFEASIBLE_CURTAILMENT_STORAGE_ACTION": (False, "actions on storages that are cut to what is feasible"),
     "STOP_EP_IF_GEN_BREAK_CONSTRAINTS": (False, "an end of the episode where a unit leaves its ramps"),
-    "IGNORE_INITIAL_STATE_TIME_SERIE": (False, "a topology at the start other than all on busbar 1"),
 }
 IDLE = (
     "ALARM_BEST_TIME",
@@ -42,6 +41,12 @@ IDLE = (
     "MAX_SIMULATE_PER_STEP",
     "MAX_SIMULATE_PER_EPISODE",
 )
+# names of older files
+FORMER = {
+    "NB_TIMESTEP_POWERFLOW_ALLOWED": "NB_TIMESTEP_OVERFLOW_ALLOWED",
+    "NB_TIMESTEP_TOPOLOGY_REMODIF": "NB_TIMESTEP_COOLDOWN_SUB",
+    "NB_TIMESTEP_LINE_STATUS_REMODIF": "NB_TIMESTEP_COOLDOWN_LINE",
+}
 ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
@@ -151,6 +156,9 @@ def read_parameters(folder: Path, level: Path | None, own: Path | None, difficul
             raise DataError(f"{folder} has no difficulty_levels.json, and no difficulty {difficulty!r}. Leave it None.")
     if not isinstance(found, dict):
         raise DataError(f"{path} holds no parameters by name. {remedy}")
+    found = {FORMER[key]: x for key, x in found.items() if key in FORMER} | {
+        key: x for key, x in found.items() if key not in FORMER
+    }
     for key, given in found.items():
         if key in IDLE:
             continue

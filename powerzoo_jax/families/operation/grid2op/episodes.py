@@ -59,6 +59,10 @@ def read_episodes(world: World, names: Sequence[str], seeds: Sequence[int] = (0,
 
 def _series(world: World, files: Files, found: Chronics) -> dict[str, Any]:
     """Rows and forecasts of an episode by the names of `EpisodeRows`, all known; forecasts as "ahead.p_unit"."""
+    if (placed := files.find("init_state.json")) is not None:
+        raise DataError(
+            f"{placed} asks for another topology at the start than all on busbar 1. Remove it to play without."
+        )
     case, rows = world.case, found.rows
     loads = slice(len(world.names.load))
     if "prod_p" not in rows or not np.isfinite(rows["prod_p"]).all():

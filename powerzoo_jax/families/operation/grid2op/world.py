@@ -38,6 +38,8 @@ READ = {
     *("opponent_attack_cooldown", "opponent_attack_duration", "opponent_budget_per_ts", "opponent_action_class"),
 }
 L2RPN = "L2RPNReward"
+ALARMS = ("has_attention_budget", "attention_budget_class", "kwargs_attention_budget", "other_rewards")
+IDLE_TIMES = {"None", "", "0", "0.0"}
 PASSED = ("backend", "observation_class", "chronics_class")  # of what plays the world, not of the world
 CREDITS = ("LICEN", "COPYRIGHT", "COPYING", "AUTHOR", "SPDX", "CITATION")
 RULES = ("DefaultRules", "AlwaysLegal", "RulesByArea")
@@ -147,7 +149,7 @@ def read_world(folder: str | Path, difficulty: str | int | None = None) -> World
         series=series_name,
         keys=_keys(config, files),
         renamed={key: _mapping(renamed, key, root) for key in renamed},
-        notes=(*_notes(config, files), *credited(files)),
+        notes=(*_notes(config, files, elements), *credited(files)),
     )
 
 
@@ -166,14 +168,16 @@ def _mapping(values: dict[str, Any], key: str, root: Path) -> dict[str, Any]:
     return found
 
 
-def _notes(config: dict[str, Any], files: Files) -> list[str]:
+def _notes(config: dict[str, Any], files: Files, elements: Elements) -> list[str]:
     """Parts of a world that it is played without, one by one."""
-    found = [f"config.py: {key} is not read" for key, x in config.items() if key not in (*READ, *PASSED) and x]
+    found = [f"config.py: {key} is not read" for key, x in config.items() if key not in (*READ, *PASSED, *ALARMS) and x]
     reward = config.get("reward_class")
     if isinstance(reward, Named) and reward.name not in REWARDS:
         found.append(f"{reward.name} is not offered: the reward is {L2RPN}")
-    if config.get("has_attention_budget") or files.find("alerts_info.json") is not None:
+    if any(config.get(key) for key in ALARMS) or files.find("alerts_info.json") is not None:
         found.append("alarms, alerts and attention of the operator are not played")
+    if set(_Characteristics(files, "prods_charac.csv", elements.names.unit).text("min_up_time")) - IDLE_TIMES:
+        found.append("minimum times up and down of units are not kept, as Grid2Op does not by default")
     return found
 
 
