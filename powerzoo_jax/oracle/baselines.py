@@ -11,7 +11,7 @@ from jax.tree_util import Partial
 
 from powerzoo_jax.base import Box
 from powerzoo_jax.base.errors import unknown
-from powerzoo_jax.base.random import uniform_between
+from powerzoo_jax.base.random import integers, uniform_between
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Act
 from powerzoo_jax.envs.series import Draw
@@ -25,8 +25,10 @@ BASELINES = (RANDOM, "no_control", RULE, ORACLE)
 
 
 def random_act(sim: Sim) -> Act:
-    """Uniform over the action space."""
-    space = action_box(sim)
+    """Uniform over the action space, legal or not."""
+    space = sim.spaces()[1]
+    if not isinstance(space, Box):
+        return Partial(_chosen, jnp.asarray(getattr(space, "nvec", getattr(space, "n", 1))))
     return Partial(_uniform, jnp.asarray(space.low), jnp.asarray(space.high))
 
 
@@ -35,14 +37,21 @@ def _uniform(low: Array, high: Array, carry: Any, obs: Array, key: Array) -> tup
     return carry, uniform_between(key, low.shape, low, high, low.dtype)
 
 
+def _chosen(counts: Array, carry: Any, obs: Array, key: Array) -> tuple[Any, Array]:
+    del obs
+    return carry, integers(key, counts.shape, 0, counts)
+
+
 def idle_act(sim: Sim) -> Act:
     """Leave every device alone: no power from storage, nothing curtailed, shed or deferred."""
     return Partial(_constant, jnp.asarray(idle_action(sim)))
 
 
 def idle_action(sim: Sim) -> np.ndarray:
-    """The action (A, U) that leaves every device alone."""
-    space = action_box(sim)
+    """The action (A, U) that leaves every device alone; the first option of a discrete space."""
+    space = sim.spaces()[1]
+    if not isinstance(space, Box):
+        return np.zeros(np.shape(getattr(space, "nvec", 0)), np.int32)
     action = np.zeros(space.shape, space.low.dtype)
     layout = getattr(sim.env, "layout", None)
     if layout is not None:

@@ -288,11 +288,17 @@ def _notes(trace: Trace) -> list[str]:
     parts = []
     volts = _joined(trace, "bus_voltage_pu")
     if volts is not None:
-        parts.append([f"lowest {x:.3f} pu" for x in np.nanmin(volts, axis=1)])
+        parts.append([f"lowest {x:.3f} pu" if np.isfinite(x) else "no voltage" for x in _lowest(volts)])
     loading = _joined(trace, "branch_loading_percent")
     if loading is not None and np.isfinite(loading).any():
         parts.append([f"fullest branch {x:.0f} %" for x in np.nanmax(loading, axis=1)])
     return [", ".join(words) for words in zip(*parts, strict=True)] if parts else []
+
+
+def _lowest(values: np.ndarray) -> np.ndarray:
+    """Lowest number of each row of a table (T, n), NaN where it has none, (T,)."""
+    low = np.where(np.isnan(values), np.inf, values).min(axis=1)
+    return np.where(np.isfinite(low), low, np.nan)
 
 
 def _joined(trace: Trace, table: str) -> np.ndarray | None:
@@ -481,8 +487,8 @@ def _network_charts(group: Sequence[Trace]) -> list[dict[str, Any]]:
         low = max(float(v_min.max(initial=0)) for v_min, _ in free)
         high = min(float(v_max.min(initial=np.inf)) for _, v_max in free)
         for word, values, limit in (
-            ("lowest", [np.nanmin(v, axis=1) for v in known], low),
-            ("highest", [np.nanmax(v, axis=1) for v in known], high),
+            ("lowest", [_lowest(v) for v in known], low),
+            ("highest", [-_lowest(-v) for v in known], high),
         ):
             marks = [(limit, "limit")] if 0 < limit < np.inf else []
             found.append(_chart(f"{word} voltage", "pu", values, marks=marks))

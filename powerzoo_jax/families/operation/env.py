@@ -210,6 +210,30 @@ def _counters(
     return dict(zip(names, (cooldown, at_sub, overflow, engaged), strict=True))
 
 
+def injections(
+    p_unit: Array,
+    p_load: Array,
+    q_load: Array,
+    storage_mw: Array,
+    busbar: Array,
+    params: OperationParams,
+    network: TopologyNetwork,
+) -> tuple[Array, Array]:
+    """Injections (2S,), (2S,) [pu] at nodes of units and storages [MW] and loads [MW, Mvar] at busbars (E,)."""
+    base, dtype, n_line = params.grid.base_mva, network.v_set.dtype, params.limit_a.shape[0]
+
+    def of_elements(units: Array, loads: Array, stores: Array, fixed: Array) -> Array:
+        """Injections of the network's elements (.,) [pu] by consumption of all but units."""
+        rest = jnp.zeros(network.counts.shunts, dtype)
+        parts = (units, *(-x for x in (loads, fixed, stores)))
+        return jnp.concatenate([jnp.zeros(2 * n_line, dtype), *(x.astype(dtype) / base for x in parts), rest])
+
+    p = of_elements(p_unit, p_load, storage_mw, params.p_fixed)
+    q = of_elements(jnp.zeros_like(p_unit), q_load, params.q_storage, params.q_fixed)
+    found: tuple[Array, Array] = unchecked(node_injection)(network, topology.on_network(busbar, 1, params), p, q)
+    return found
+
+
 def _cascade(
     state: OperationState,
     busbar: Array,
@@ -222,19 +246,11 @@ def _cascade(
 ) -> Cascade:
     """Flows until the protections open no more lines; a line counts once over all rounds."""
     rules, limit, n_line = params.rules, params.limit_a, params.limit_a.shape[0]
-    base, dtype = params.grid.base_mva, network.v_set.dtype
+    dtype = network.v_set.dtype
     flow = no_flow(n_line, given.p_unit)
-
-    def of_elements(units: Array, loads: Array, stores: Array, fixed: Array) -> Array:
-        """Injections of the network's elements (.,) [pu] by consumption of all but units."""
-        rest = jnp.zeros(network.counts.shunts, dtype)
-        parts = (units, *(-x for x in (loads, fixed, stores)))
-        return jnp.concatenate([jnp.zeros(2 * n_line, dtype), *(x.astype(dtype) / base for x in parts), rest])
-
-    p = of_elements(given.p_unit, row.p_load, given.state.storage, params.p_fixed)
-    q = of_elements(jnp.zeros_like(given.p_unit), row.q_load, params.q_storage, params.q_fixed)
+    powers = given.p_unit, row.p_load, row.q_load, given.state.storage
     # lines carry no injection, so that what stands at a node stays as it is over all rounds
-    p, q = unchecked(node_injection)(network, topology.on_network(busbar, 1, params), p, q)
+    p, q = injections(*powers, busbar, params, network)
 
     def another(c: Cascade) -> Cascade:
         # nothing stands anywhere in lanes that are through, which the solver refuses at once

@@ -2,29 +2,63 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from powerzoo_jax.base import Step
 from powerzoo_jax.envs.core import Sim
 from powerzoo_jax.envs.episode import Tally
 from powerzoo_jax.envs.family import Family
+from powerzoo_jax.envs.trace.names import network
 from powerzoo_jax.envs.trace.readings import Readings, flow_of
+from powerzoo_jax.envs.trace.types import TracedNetwork
+from powerzoo_jax.families.operation import topology
+from powerzoo_jax.families.operation.env import injections, row_at
 from powerzoo_jax.families.operation.names import NAMES
 from powerzoo_jax.families.operation.types import OperationInfo
+from powerzoo_jax.powerflow.busbars.solve import solve_topology
 
 
 def _read(sim: Sim, state: Any, action: Array, info: Any) -> Readings:
-    """Flows, and rho as loading of lines whose rating is their limit; of a game over none."""
+    """Flows, where lines stand, rho as loading, and voltages by busbar, solved once more; of a game over none."""
     _, (new, _) = flow_of(sim.env, sim, state, action)
-    rate_mva = sim.params.grid.rate * sim.params.grid.base_mva
+    params, factors, n_line = sim.params, sim.params.factors, sim.params.limit_a.shape[0]
+    powers = new.p_unit, new.p_load, new.q_load, new.dispatch.storage
+    p, q = injections(*powers, new.busbar, params, factors)
+    v_set = row_at(params, state.episode, state.t + 1).v_set.astype(p.dtype)
+    found = solve_topology(factors, p, q, topology.on_network(new.busbar, 1, params), v_set, start="dc")
+    # no number where nothing stands, and none of a game over
+    v_pu = jnp.where(found.in_use & jnp.any(new.flow.on), found.v_pu, jnp.nan)
+    standing = jnp.where(jnp.tile(new.flow.on, 2), new.busbar[: 2 * n_line], 0)
+    rate_mva = params.grid.rate * params.grid.base_mva
     return {
         "branch_flow_mw": new.flow.p_or,
         "branch_loading_mva": info.rho * jnp.where(rate_mva > 0, rate_mva, 0).astype(info.rho.dtype),
+        "branch_from_busbar": standing[:n_line],
+        "branch_to_busbar": standing[n_line:],
+        "bus_voltage_pu": v_pu[: factors.n_bus],
+        "bus_second_voltage_pu": v_pu[factors.n_bus :],
         "unit_power_mw": new.flow.gen_p,
     }
+
+
+def _networks(sim: Sim) -> dict[str, TracedNetwork]:
+    """The grid with substations numbered from 0, as Grid2Op does, and its units."""
+    n_line, units = sim.params.limit_a.shape[0], _names(sim, "gen_p")
+    at = np.asarray(sim.params.sub)[2 * n_line :][: len(units)]
+    found = network(sim.params.grid, None, units, at)
+    root = int(np.asarray(sim.params.factors.slack))
+    return {"": replace(found, bus_ids=tuple(map(str, range(len(found.bus_ids)))), root=root)}
+
+
+def _names(sim: Sim, attribute: str) -> tuple[str, ...]:
+    """Names of the elements that have an attribute, from fields attribute[name]."""
+    known = next(block for block in sim.env.fields.blocks if block.key == attribute)
+    return tuple(name[len(attribute) + 1 : -1] for name in known.names)
 
 
 def _tally(state: Any, out: Step, params: Any, dt_hours: float) -> Tally:
@@ -44,4 +78,4 @@ def _action_ids(sim: Sim) -> tuple[str, ...]:
     return ("action",)
 
 
-OPERATION = Family(name="operation", names=NAMES, read=_read, tally=_tally, action_ids=_action_ids)
+OPERATION = Family(name="operation", names=NAMES, read=_read, tally=_tally, networks=_networks, action_ids=_action_ids)
