@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -161,16 +161,21 @@ def action_table(world: World, actions: Any) -> GridAction:
     Raises ValueError for anything else, and where an action is none of this world.
     """
     names = world.names
-    if actions == "discrete":
-        table = discrete(names, world.keys, world.fleet)
-    elif isinstance(actions, str) and actions != "topology":
-        raise ValueError(unknown("actions", actions, ("topology", "discrete")))
-    elif isinstance(actions, str | int):
-        most = MOST if isinstance(actions, str) else fitted("actions", actions, Count)
-        table = topology(names, world.keys, _screen(world), most)
-    else:
+    if isinstance(actions, list | tuple) and all(isinstance(action, Mapping) for action in actions):
         given = [from_dict(names, action) for action in actions]
         table = join([blank(names, 1), *(jax.tree.map(lambda x: x[None], action) for action in given)])
+    elif isinstance(actions, int | np.integer):
+        table = topology(names, world.keys, _screen(world), fitted("actions", actions, Count))
+    elif isinstance(actions, str) and actions in ("topology", "discrete"):
+        table = (
+            topology(names, world.keys, _screen(world), MOST)
+            if actions == "topology"
+            else discrete(names, world.keys, world.fleet)
+        )
+    else:
+        raise ValueError(
+            f"{unknown('actions', actions, ('topology', 'discrete'))} A number or a list of dicts will do too."
+        )
     return jax.tree.map(jnp.asarray, table)  # type: ignore[no-any-return]
 
 

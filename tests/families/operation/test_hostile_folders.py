@@ -173,6 +173,9 @@ def test_an_unknown_difficulty_or_episode_proposes_the_nearest(folder):
         read_world(folder, difficulty="competitive")
     with pytest.raises(DataError, match="Did you mean 'calm'"):
         choose_episodes(read_world(folder), ["kalm"])
+    for wrong in (5.5, [["calm"]], 2, -3):
+        with pytest.raises(DataError, match="Unknown episode"):
+            choose_episodes(read_world(folder), wrong)
     with pytest.raises(DataError, match="none of them in 'val'"):
         choose_episodes(read_world(folder), "val")
 
@@ -226,6 +229,7 @@ def test_notes_say_what_is_left_out_and_whose_the_folder_is(folder):
     )
     (folder / "LICENSE").write_text("\nCreative Commons BY 4.0\n")
     (folder / "helper.py").write_text("# Copyright (c) 2030, Somebody\nraise SystemExit\n")
+    (folder / "AUTHORS.png").write_bytes(b"\0\1\2")
     notes = "\n".join(read_world(folder).notes)
     for part in (
         "AlarmReward is not offered",

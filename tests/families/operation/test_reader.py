@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.cases import validate
-from powerzoo_jax.families.operation.build import world_sim
+from powerzoo_jax.families.operation.build import action_table, world_sim
 from powerzoo_jax.families.operation.grid2op.episodes import choose_episodes, read_episodes
 from powerzoo_jax.families.operation.grid2op.world import read_world
 from powerzoo_jax.families.operation.types import Fleet
@@ -105,3 +105,15 @@ def test_episodes_go_by_names_positions_and_splits(folder):
     assert len(choose_episodes(world, "train")) == 16
     assert choose_episodes(world, slice(0, 4, 2)) == ("00", "02") == choose_episodes(world, ["00", 2])
     assert choose_episodes(world, None) == world.episodes and choose_episodes(world, -1) == ("19",)
+
+
+def test_actions_are_a_table_a_number_or_dicts_of_grid2op(folder):
+    world = read_world(folder)
+    whole = action_table(world, "topology")
+    assert len(action_table(world, "discrete").set_line) == 214
+    assert len(action_table(world, 3).set_line) == 1 + len(world.names.line) + 3 < len(whole.set_line)
+    table = action_table(world, [{"set_line_status": [("0_1_0", -1)]}, {"redispatch": [(1, 2.5)]}])
+    assert table.set_line[:, 0].tolist() == [0, -1, 0] and table.redispatch[2, 1] == 2.5
+    for wrong in ("topologies", None, [1], 0, {"set_bus": 1}):
+        with pytest.raises(ValueError, match="actions"):
+            action_table(world, wrong)

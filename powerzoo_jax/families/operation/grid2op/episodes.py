@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,10 +31,10 @@ def choose_episodes(world: World, episodes: Any) -> tuple[str, ...]:
     elif isinstance(episodes, str) and episodes in SPLITS:
         found = tuple(name for k, name in enumerate(known) if k % 10 in SPLITS[episodes])
     else:
-        asked = [episodes] if isinstance(episodes, str | int) else list(episodes)
+        asked = list(episodes) if isinstance(episodes, Iterable) and not isinstance(episodes, str) else [episodes]
         positions = dict(zip(known, range(len(known)), strict=True)) | {k: k for k in range(-len(known), len(known))}
         for item in asked:
-            if item not in positions:
+            if not isinstance(item, str | int | np.integer) or item not in positions:
                 raise DataError(f"{world.name}: {unknown('episode', item, (*SPLITS, *known))}")
         found = tuple(known[positions[item]] for item in asked)
     if not found:

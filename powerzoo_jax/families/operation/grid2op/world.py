@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 from collections.abc import Iterable, Sequence
@@ -186,7 +187,10 @@ def credited(files: Files) -> list[str]:
     found = []
     for path in sorted(files.folder.iterdir()):
         says = path.name.upper().startswith(CREDITS)
-        if (says or path.suffix == ".py") and files.find(path.name) is not None and path.is_file():
+        if not (says or path.suffix == ".py") or not path.is_file():
+            continue
+        with contextlib.suppress(DataError):  # a picture, or a link out of the folder, names nobody
+            files.find(path.name)
             lines = read_text(path, DataError, legacy="cp1252", max_mb=MAX_SETTINGS_MB).splitlines()
             if says:
                 lines = [line for line in lines if line.strip()][:1]
