@@ -5,8 +5,9 @@ grid2op brings) on LightSimBackend and keeps every action, observation, flag and
 nothing executes. It runs where grid2op and lightsim2grid are installed (`pip install .[bench]`); Grid2Op executes the
 config.py of a world, so record worlds of authors you trust.
 
-`python -m tools.record_grid2op compare RECORDING...` replays recordings by `tests.references.grid2op` without Grid2Op
-and prints one row each: episodes, steps, ends that are equal, largest differences; it exits with 1 where one parts.
+`python -m tools.record_grid2op compare RECORDING...` replays recordings by the package, without Grid2Op, in float64 or
+with --float32, and prints one row each: episodes, steps, ends that are equal, largest differences; it exits with 1
+where one parts.
 An end is equal in the same step and class (data, divergence, island, redispatch); a row parts where an integer or a
 flag differs, or rho by more than 1e-4, and the rest of its episode is left out.
 
@@ -28,15 +29,14 @@ import warnings
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+import jax
 import numpy as np
 
 from powerzoo_jax.base.errors import DataError, DataMissing, excerpt
 from powerzoo_jax.base.npz import read_npz, require_array, write_npz
-from tests.references.grid2op import REWARDS, Action, Replay
-from tests.references.grid2op_flow import DATA, DIVERGENCE, ISLAND, REDISPATCH
-from tests.references.grid2op_world import World
+from tools.replay_grid2op import DATA, DIVERGENCE, FLAGS, ISLAND, REDISPATCH, REWARDS, PackageReplay
 
 MODES = ("nothing", "random", "dispatch", "attack", "sampled")
 CUT = "cut"  # the end of an episode that was not played on
@@ -49,15 +49,16 @@ VOLTAGES = ("v_or", "v_ex", "gen_v", "load_v")
 DISPATCH = ("target_dispatch", "actual_dispatch", "storage_charge", "storage_power")
 OBSERVED = ("rho", *POWERS, *VOLTAGES, *DISPATCH, *INTEGERS)
 SIMULATED = ("rho", "line_status", "topo_vect", "gen_p", "actual_dispatch")
-FLAGS = ("illegal", "ambiguous", "refused_dispatch")
 # field of an action -> the attribute of Grid2Op's
-ORDERS = dict(
-    zip(
-        Action._fields,
-        ("set_line_status", "switch_line_status", "set_topo_vect", "change_bus_vect", "redispatch", "curtail"),
-        strict=False,
-    )
-) | {"storage": "storage_power"}
+ORDERS = {
+    "set_line": "set_line_status",
+    "switch_line": "switch_line_status",
+    "set_bus": "set_topo_vect",
+    "change_bus": "change_bus_vect",
+    "redispatch": "redispatch",
+    "curtail": "curtail",
+    "storage": "storage_power",
+}
 TRIES = 20  # draws of an action until one is legal
 EPISODES = ("episode", "seed", "rows", "end", "reason")
 COLUMNS = (
@@ -339,9 +340,30 @@ def _check_simulations(arrays: Arrays, total: int) -> None:
         require_array(arrays, f"sim.{key}", "fiub", (len(rows), None))
 
 
-def action_at(arrays: Arrays, row: int, prefix: str = "") -> Action:
-    """Action of a row, or with the prefix `sim.` of a simulation."""
-    return Action(**{key: arrays[f"{prefix}action.{key}"][row] for key in ORDERS})
+def action_at(arrays: Arrays, row: int, prefix: str = "") -> Arrays:
+    """Entries of the action of a row, or with the prefix `sim.` of a simulation."""
+    return {key: arrays[f"{prefix}action.{key}"][row] for key in ORDERS}
+
+
+class Replayed(Protocol):
+    """A world that a recording is compared with; `observation` by Grid2Op's names, None after a game over.
+
+    sizes:     columns of some arrays of a recording     outcome: flags, `end` and `reason` of the last step
+    """
+
+    folder: Path
+    sizes: dict[str, int]
+    episodes: Sequence[str]
+    observation: dict[str, Any] | None
+    outcome: Any
+
+    def reset(self, name: str, seed: int) -> Any: ...
+
+    def step(self, action: Arrays, attacked: np.ndarray, duration: int) -> tuple[Any, bool]: ...
+
+    def simulate(self, action: Arrays, horizon: int) -> tuple[dict[str, Any] | None, bool, Any]: ...
+
+    def rewards(self) -> dict[str, float]: ...
 
 
 class Comparison(NamedTuple):
@@ -357,10 +379,10 @@ class Comparison(NamedTuple):
     exceptions: list[str]
 
 
-def compare(arrays: Arrays, world: World) -> Comparison:
+def compare(arrays: Arrays, replay: Replayed) -> Comparison:
     """Replay of a recording, each episode up to where it parts. Raises DataError where it is not of this world."""
-    _check_world(arrays, world)
-    replay, largest = Replay(world), dict.fromkeys(("rho", "pq", "v", "dispatch", "rewards", "simulated_rho"), 0.0)
+    _check_world(arrays, replay)
+    largest = dict.fromkeys(("rho", "pq", "v", "dispatch", "rewards", "simulated_rho"), 0.0)
     exceptions: list[str] = []
     first = steps = ends = parted_rows = simulations = equal = 0
     for name, seed, count, end in zip(*(arrays[key] for key in ("episode", "seed", "rows", "end")), strict=True):
@@ -393,15 +415,11 @@ def compare(arrays: Arrays, world: World) -> Comparison:
     return Comparison(len(arrays["episode"]), steps, ends, parted_rows, largest, simulations, equal, exceptions)
 
 
-def _check_world(arrays: Arrays, world: World) -> None:
-    grid = world.grid
-    sizes = {"rho": grid.n_line, "topo_vect": len(grid.sub_of_place), "time_before_cooldown_sub": grid.n_sub}
-    sizes |= {key: len(grid.sub[kind]) for key, kind in (("gen_p", "unit"), ("load_p", "load"))}
-    sizes |= {"storage_power": len(grid.sub["storage"])}
-    wrong = [f"{key} ({arrays[key].shape[1]}, not {n})" for key, n in sizes.items() if arrays[key].shape[1] != n]
-    wrong += [f"episode {name}" for name in sorted({*map(str, arrays["episode"])} - {*world.episodes})]
+def _check_world(arrays: Arrays, replay: Replayed) -> None:
+    wrong = [f"{key} ({arrays[key].shape[1]}, not {n})" for key, n in replay.sizes.items() if arrays[key].shape[1] != n]
+    wrong += [f"episode {name}" for name in sorted({*map(str, arrays["episode"])} - {*replay.episodes})]
     if wrong:
-        raise DataError(f"the recording of {arrays['world']} does not fit {world.folder}: {', '.join(wrong[:5])}.")
+        raise DataError(f"the recording of {arrays['world']} does not fit {replay.folder}: {', '.join(wrong[:5])}.")
 
 
 def _differences(found: dict, arrays: Arrays, keys: Sequence[str], row: int, prefix: str = "") -> float:
@@ -418,7 +436,7 @@ def _unequal(found: dict, arrays: Arrays, keys: Sequence[str], row: int, prefix:
             )
 
 
-def _parted(replay: Replay, arrays: Arrays, row: int, stepped: bool, largest: dict[str, float]) -> Iterator[str]:
+def _parted(replay: Replayed, arrays: Arrays, row: int, stepped: bool, largest: dict[str, float]) -> Iterator[str]:
     """Differences of one row that are none of rounding; `largest` is kept up to date."""
     if stepped:
         for flag in FLAGS:
@@ -443,7 +461,7 @@ def _parted(replay: Replay, arrays: Arrays, row: int, stepped: bool, largest: di
     yield from _unequal(seen, arrays, INTEGERS, row)
 
 
-def _simulation_parted(replay: Replay, arrays: Arrays, k: int, largest: dict[str, float]) -> Iterator[str]:
+def _simulation_parted(replay: Replayed, arrays: Arrays, k: int, largest: dict[str, float]) -> Iterator[str]:
     found, failed, outcome = replay.simulate(action_at(arrays, k, "sim."), int(arrays["sim.horizon"][k]))
     flags: dict[str, Any] = {"failed": failed, "illegal": outcome.illegal, "ambiguous": outcome.ambiguous}
     wrong = [key for key, value in flags.items() if value != arrays[f"sim.{key}"][k]]
@@ -468,12 +486,13 @@ def table_row(world: str, mode: str, found: Comparison) -> tuple[str, ...]:
     )
 
 
-def _compare_all(paths: Sequence[Path], worlds: Path | None, out: Path | None) -> int:
+def _compare_all(paths: Sequence[Path], worlds: Path | None, out: Path | None, dtype: str) -> int:
     lines, every = ["\t".join(COLUMNS)], list[Comparison]()
     print(lines[0])
     for path in paths:
         arrays = read_recording(path)
-        every.append(compare(arrays, World(folder_of(str(arrays["world"]), worlds))))
+        with jax.enable_x64(dtype == "float64"):
+            every.append(compare(arrays, PackageReplay(folder_of(str(arrays["world"]), worlds), arrays, dtype)))
         lines.append("\t".join(table_row(str(arrays["world"]), str(arrays["mode"]), every[-1])))
         print(lines[-1], flush=True)
     if len(every) > 1:
@@ -507,10 +526,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     check = commands.add_parser("compare", help="replay recordings and print a table")
     check.add_argument("recordings", type=Path, nargs="+")
     check.add_argument("--worlds", type=Path, help="folder of the worlds' folders, else those of the wheel of grid2op")
+    check.add_argument("--float32", action="store_true", help="flows in float32")
     check.add_argument("--out", type=Path, help="file of the table")
     args = parser.parse_args(argv)
     if args.command == "compare":
-        return _compare_all(args.recordings, args.worlds, args.out)
+        return _compare_all(args.recordings, args.worlds, args.out, "float32" if args.float32 else "float64")
     options = {key: getattr(args, key) for key in ("mode", "episodes", "steps", "seed", "chance", "simulations")}
     arrays = record(folder_of(args.world), playable=args.playable, **options)
     write_npz(args.out, arrays)

@@ -11,8 +11,8 @@ import pytest
 from powerzoo_jax.base.errors import DataError, DataMissing
 from powerzoo_jax.base.npz import read_npz, write_npz
 from tests.references.grid2op_five import write_world
-from tests.references.grid2op_world import World
 from tools.record_grid2op import COLUMNS, compare, folder_of, main, read_recording
+from tools.replay_grid2op import PackageReplay
 
 RECORDED = Path(__file__).parents[1] / "recorded" / "grid2op"
 
@@ -91,4 +91,5 @@ def test_a_recording_of_another_world_is_refused(tmp_path):
     (world / "chronics" / "calm").rename(world / "chronics" / "rough")
     arrays = read_npz(RECORDED / "nothing.npz")
     with pytest.raises(DataError, match=r"does not fit .*five: rho \(6, not 7\), episode calm"):
-        compare(arrays | {"rho": arrays["rho"][:, 1:]}, World(world))
+        replay = PackageReplay(world, arrays, "float32")
+        compare(arrays | {"rho": arrays["rho"][:, 1:]}, replay)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.families.operation import names, rewards
+from powerzoo_jax.families.operation.build import from_grid2op
 from powerzoo_jax.families.operation.types import DATA, ENDS
-from tests.families.operation.oracle_world import params_of
 from tests.references.grid2op import REWARDS, Replay, nothing
 from tests.references.grid2op_five import write_world
 from tests.references.grid2op_world import World
@@ -44,7 +44,7 @@ def test_rewards_are_those_of_the_replay(tmp_path):
                 "bad": out.illegal or out.ambiguous or out.refused_dispatch,
             })  # fmt: skip
             expected.append([replay.rewards()[key] for key in REWARDS])
-    params = params_of(world, [world.read_episode("calm")], [nothing(world.grid)], np.float32)
+    params = from_grid2op(world.folder, episodes=["calm"], actions=[]).params
     given, expected = jax.tree.map(lambda *x: np.stack(x), *found), np.asarray(expected)
 
     def one(given):

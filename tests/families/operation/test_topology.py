@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.families.operation import topology
-from powerzoo_jax.families.operation.types import OperationState
-from tests.families.operation.oracle_world import ENDS, orders_of, params_of
+from powerzoo_jax.families.operation.build import from_grid2op
+from powerzoo_jax.families.operation.types import GridAction, OperationState
 from tests.references.grid2op import Action, Replay, nothing
 from tests.references.grid2op_five import PARAMETERS, write_world
 from tests.references.grid2op_world import World
 
 pytestmark = [pytest.mark.reference, pytest.mark.full]
 
+KINDS = ("or", "ex", "unit", "load", "storage")
 COUNT, ACTIONS, STATES = 4000, 300, 20
 
 
@@ -50,6 +51,15 @@ def state_of(before: tuple) -> OperationState:
     return OperationState(**idle | dict(zip(("busbar", "last", "cooldown_line", "cooldown_sub"), before, strict=True)))
 
 
+def orders_of(action: Action, places: np.ndarray) -> GridAction:
+    """The action by element, NumPy."""
+    kept = {key: getattr(action, key) for key in ("set_line", "switch_line", "redispatch", "curtail", "storage")}
+    kept["set_line"] = kept["set_line"].astype(np.int8)
+    return GridAction(
+        set_busbar=action.set_bus[places].astype(np.int8), change_busbar=action.change_bus[places], **kept
+    )
+
+
 @pytest.mark.parametrize("drawn", [False, True], ids=["one", "areas"])
 def test_orders_contradict_touch_and_change_what_the_replay_says(tmp_path, drawn):
     most = {"MAX_SUB_CHANGED": 2, "MAX_LINE_STATUS_CHANGED": 2} if not drawn else {}
@@ -57,8 +67,8 @@ def test_orders_contradict_touch_and_change_what_the_replay_says(tmp_path, drawn
     replay, rng = Replay(world), np.random.default_rng(3)
     replay.reset("calm")
     grid, rows = world.grid, []
-    params = params_of(world, [world.read_episode("calm")], [nothing(grid)], np.float32)
-    places = np.concatenate([grid.place[kind] for kind in ENDS])
+    params = from_grid2op(world.folder, actions=[]).params
+    places = np.concatenate([grid.place[kind] for kind in KINDS])
     for _ in range(COUNT):
         action = draw(rng, replay)
         s = replay.state
@@ -68,7 +78,7 @@ def test_orders_contradict_touch_and_change_what_the_replay_says(tmp_path, drawn
         fine = replay._legal(action, lines, subs)
         kept = s.topology.copy()
         replay._apply_topology(action)
-        rows.append((orders_of(action, grid), before, (bad, lines, subs, fine, np.maximum(s.topology[places], 0))))
+        rows.append((orders_of(action, places), before, (bad, lines, subs, fine, np.maximum(s.topology[places], 0))))
         s.topology = kept
 
     def all_of(orders, before):
@@ -100,8 +110,10 @@ def test_the_legality_of_a_whole_table_is_that_of_its_actions(tmp_path):
     replay.reset("calm")
     grid = world.grid
     table = [nothing(grid), *(draw(rng, replay) for _ in range(ACTIONS))]
-    params = params_of(world, [world.read_episode("calm")], table, np.float32)
-    places = np.concatenate([grid.place[kind] for kind in ENDS])
+    places = np.concatenate([grid.place[kind] for kind in KINDS])
+    params = from_grid2op(world.folder, actions=[]).params
+    rows = jax.tree.map(lambda *x: jnp.stack(x), *(orders_of(action, places) for action in table))
+    params = params.replace(reach=topology.reach(rows, params))
     legal = jax.jit(topology.legal)
     for _ in range(STATES):
         draw(rng, replay)
