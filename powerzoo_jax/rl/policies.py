@@ -289,6 +289,13 @@ def ppo_act(cfg: PPOConfig | CloneConfig | ESConfig, sim: Sim, policy: ActorPoli
     return Partial(_draw, _Head(make_actor(cfg, groups), groups, greedy), policy)
 
 
+def ppo_choice(
+    cfg: PPOConfig | CloneConfig, sim: Sim, policy: ActorPolicy, *, greedy: bool = True
+) -> Callable[[Array, Array, Array], Array]:
+    """Choice of a policy that PPO has trained: (obs (A, O), legal (A, M) bool, key) -> action (A, U), a legal one."""
+    return Partial(_chosen, _Head(make_actor(cfg, crew_of(cfg, sim)), crew_of(cfg, sim), greedy), policy)
+
+
 @with_window
 def sac_act(cfg: SACConfig, sim: Sim, policy: ActorPolicy, *, greedy: bool = True) -> Act:
     """Act with a policy that SAC has trained."""
@@ -354,11 +361,15 @@ class _Head:
 
 
 def _draw(head: _Head, policy: ActorPolicy, carry: Any, obs: Array, key: Array) -> tuple[Any, Array]:
+    return carry, _chosen(head, policy, obs, jnp.ones((head.groups.size, 0), bool), key)
+
+
+def _chosen(head: _Head, policy: ActorPolicy, obs: Array, legal: Array, key: Array) -> Array:
     groups = head.groups
     dist = distribution(groups, head.network, policy.actor, by_kind(groups, normalise, policy.scale, groups.view(obs)))
-    anything = jnp.ones((groups.size, 0), bool)
-    raw = groups.head.mode(dist, anything) if head.greedy else groups.head.sample(key, dist, anything)
-    return carry, _within(groups, raw)
+    allowed = groups.view(legal) if legal.shape[-1] else legal
+    raw = groups.head.mode(dist, allowed) if head.greedy else groups.head.sample(key, dist, allowed)
+    return _within(groups, raw)
 
 
 def _draw_squashed(head: _Head, policy: ActorPolicy, carry: Any, obs: Array, key: Array) -> tuple[Any, Array]:

@@ -19,7 +19,7 @@ from powerzoo_jax.base.ranges import Count, Range, fitted
 from powerzoo_jax.base.solver_mode import AUTO, NATIVE
 from powerzoo_jax.cases.grid import to_grid
 from powerzoo_jax.envs.core import Sim
-from powerzoo_jax.families.operation.actions import MOST, Screen, blank, discrete, from_dict, join, topology
+from powerzoo_jax.families.operation.actions import MOST, Screen, blank, discrete, from_dict, join, keys_of, topology
 from powerzoo_jax.families.operation.env import OperationEnv
 from powerzoo_jax.families.operation.fields import operation_fields
 from powerzoo_jax.families.operation.grid2op.episodes import SPLITS, choose_episodes, read_episodes
@@ -41,6 +41,7 @@ def from_grid2op(
     episodes: Any = None,
     difficulty: str | int | None = None,
     actions: Any = "topology",
+    action_class: str | None = None,
     max_steps: int | None = None,
     seeds: Sequence[int] = (0,),
     dtype: Any = None,
@@ -54,13 +55,14 @@ def from_grid2op(
     actions:    rows of the table that an action is one of: "topology" (nothing, lines, and up to 512 busbar settings
                 by usefulness), a number of settings in the place of 512, "discrete" (all of Grid2Op's discrete action
                 space under its ids), or a list of the dicts that Grid2Op's action space takes
+    action_class: name of Grid2Op's class of actions that "topology" and "discrete" are for; None takes the world's own
     max_steps:  of an episode; None plays each to its end
     seeds:      of Grid2Op's `env.reset(seed=...)`; one copy of each episode for each, where maintenance is drawn
     dtype:      float32 (None) or float64, of the power flow
     solver:     "auto", "native", "adaptive" or "fixed", as in `solve_topology`
 
     Raises DataMissing for a folder or file that is not there, CaseError and DataError for a world that cannot be played
-    and for an unknown episode or difficulty, ValueError for actions that are none of the world.
+    and for an unknown episode or difficulty, ValueError for actions that are none of the world, or an unknown class.
 
     Example:
         sim = from_grid2op("grid2op/data/l2rpn_case14_sandbox", episodes="train")
@@ -69,6 +71,9 @@ def from_grid2op(
     """
     use_compilation_cache()
     world = read_world(folder, difficulty)
+    if action_class is not None:
+        keys_of(action_class)
+        world = dataclasses.replace(world, config=world.config | {"action_class": action_class})
     split = episodes if isinstance(episodes, str) and episodes in SPLITS else "all"
     return world_sim(world, choose_episodes(world, episodes), actions, max_steps, seeds, dtype, solver, split)
 
