@@ -35,7 +35,7 @@ Choose = Callable[[Sim, Any, Array, Array], Array]
 """(sim, state, obs (A, O), key) -> action (1, 1)"""
 
 
-class Outlook(NamedTuple):
+class ActionRanks(NamedTuple):
     """Grid one step ahead after each of some actions, (M,) each.
 
     over: bool, a game over    excess: sum of (rho - 1)+    rho: largest
@@ -46,13 +46,13 @@ class Outlook(NamedTuple):
     rho: Array
 
 
-def look_ahead(sim: Sim, state: OperationState, rows: Array) -> Outlook:
-    """Outlook of rows (M,) of the table, simulated side by side."""
+def look_ahead(sim: Sim, state: OperationState, rows: Array) -> ActionRanks:
+    """ActionRanks of rows (M,) of the table, simulated side by side."""
 
-    def one(row: Array) -> Outlook:
+    def one(row: Array) -> ActionRanks:
         found = simulate(sim, state, row)
         over = found.state.end != RUNNING
-        return Outlook(over, jnp.sum(jnp.maximum(found.rho - 1, 0)), jnp.max(found.rho))
+        return ActionRanks(over, jnp.sum(jnp.maximum(found.rho - 1, 0)), jnp.max(found.rho))
 
     return jax.vmap(one)(rows)
 
@@ -66,10 +66,10 @@ def best_action(sim: Sim, state: OperationState, rows: Array | None = None) -> A
     return rows[first_of(look_ahead(sim, state, rows))]
 
 
-def first_of(outlook: Outlook) -> Array:
+def first_of(ranks: ActionRanks) -> Array:
     """Position () of the first action by rank."""
-    left = jnp.ones(outlook.rho.shape, bool)
-    for key in (outlook.over.astype(outlook.rho.dtype), outlook.excess, outlook.rho):
+    left = jnp.ones(ranks.rho.shape, bool)
+    for key in (ranks.over.astype(ranks.rho.dtype), ranks.excess, ranks.rho):
         left &= key <= jnp.min(jnp.where(left, key, jnp.inf))
     return jnp.argmax(left).astype(jnp.int32)
 
@@ -144,10 +144,10 @@ def _recovery(
     wanted = jnp.any(closable), jnp.any(returnable) & (rho < COOL)
     step = jnp.where(wanted[0], close, jnp.where(wanted[1], back, zero))
 
-    def tried() -> Outlook:
+    def tried() -> ActionRanks:
         return look_ahead(sim, state, step[None])
 
-    none = Outlook(jnp.ones(1, bool), *(jnp.ones(1, rho.dtype) for _ in range(2)))
+    none = ActionRanks(jnp.ones(1, bool), *(jnp.ones(1, rho.dtype) for _ in range(2)))
     seen = lax.cond(anywhere(step > 0), tried, lambda: none)
     fine = ~seen.over[0] & (wanted[0] | (seen.rho[0] < COOL))
     full = (rho >= FULL) & ~wanted[0]
@@ -187,7 +187,7 @@ class HotState:
 
 
 @dataclass(frozen=True)
-class HotEnv(EnvAround):
+class AskedWhenHot(EnvAround):
     """The operation of a grid whose operator is asked only where doing nothing leads above a largest rho.
 
     A step is one of the grid and the idle ones behind it, up to `most`, with the sums of their rewards, terms and
@@ -236,4 +236,4 @@ class HotEnv(EnvAround):
 
 def when_hot(sim: Sim, threshold: float = HOT, most: int = IDLE) -> Sim:
     """The same grid for an operator who is asked only where doing nothing leads to a largest rho above a threshold."""
-    return dataclasses.replace(sim, env=HotEnv(sim.env, threshold, most))
+    return dataclasses.replace(sim, env=AskedWhenHot(sim.env, threshold, most))

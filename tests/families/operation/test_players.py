@@ -84,11 +84,12 @@ def test_best_action_is_the_first_of_the_oracles_ranking(sim, folder):
 
 def test_ties_go_to_the_lowest_row(sim):
     over, zero = jnp.array([True, False, False, False]), jnp.zeros(4)
-    assert players.first_of(players.Outlook(over, zero, jnp.array([0.1, 0.8, 0.7, 0.7]))) == 2
+    assert players.first_of(players.ActionRanks(over, zero, jnp.array([0.1, 0.8, 0.7, 0.7]))) == 2
     assert (
-        players.first_of(players.Outlook(over, jnp.array([0.0, 0.2, 0.1, 0.1]), jnp.array([0.1, 0.5, 1.1, 1.1]))) == 2
+        players.first_of(players.ActionRanks(over, jnp.array([0.0, 0.2, 0.1, 0.1]), jnp.array([0.1, 0.5, 1.1, 1.1])))
+        == 2
     )
-    assert players.first_of(players.Outlook(over | True, zero, jnp.ones(4))) == 0
+    assert players.first_of(players.ActionRanks(over | True, zero, jnp.ones(4))) == 0
 
 
 @pytest.mark.long
