@@ -35,6 +35,7 @@ def test_a_world_is_described_and_its_survival_is_that_of_the_reference(tmp_path
     assert main(["grid2op", str(folder), "--steps", "20", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert lived < 40 and document["policies"]["no_control"]["steps"] == f"{lived} of 40"
+    assert list(document["policies"]) == ["no_control", "recovery"]
     assert document["notes"] and document["world"] == "five"
 
 

@@ -17,6 +17,7 @@ from powerzoo_jax.envs.episode import Totals, run_episodes
 from powerzoo_jax.families.operation.build import world_sim
 from powerzoo_jax.families.operation.grid2op.episodes import choose_episodes, read_episodes
 from powerzoo_jax.families.operation.grid2op.world import World, read_world
+from powerzoo_jax.families.operation.players import as_policy, recovery
 from powerzoo_jax.oracle.registry import Policy
 from powerzoo_jax.tasks.score import SEED, all_starts, episode_keys
 
@@ -74,7 +75,8 @@ def _played(sim: Sim) -> Any:
     """Totals (B,) of each policy on every episode of a simulation."""
     draws = all_starts(sim)
     keys = episode_keys(SEED, len(draws.load_row))
-    for name, policy in {"no_control": Policy(Partial(_nothing))}.items():
+    policies = {"no_control": Policy(Partial(_nothing)), "recovery": as_policy(sim, recovery(sim), draws, keys)}
+    for name, policy in policies.items():
         yield name, run_episodes(sim, policy.act, keys, draws, policy.carry)
 
 

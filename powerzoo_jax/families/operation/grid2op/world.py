@@ -250,11 +250,12 @@ def _floats(values: Iterable[Any]) -> np.ndarray:
 
 def _areas(rule: Any, n_sub: int, root: Path) -> np.ndarray:
     """Substations of each area, (A, S) bool: one of all where the rules name none."""
-    if not isinstance(rule, Called):
+    if rule.name != "RulesByArea":
         return np.ones((1, n_sub), bool)
-    lists = rule.arguments[0] if rule.arguments else None
+    lists = rule.arguments[0] if isinstance(rule, Called) and rule.arguments else None
     areas = lists if isinstance(lists, list) and all(isinstance(area, list) for area in lists) else []
-    if sorted(map(str, (k for area in areas for k in area))) != sorted(map(str, range(n_sub))):
+    members = [k for area in areas for k in area]
+    if any(type(k) is not int for k in members) or sorted(members) != list(range(n_sub)):
         raise DataError(f"{root / 'config.py'}: RulesByArea must name each of the substations 0 to {n_sub - 1} once.")
     return np.array([np.isin(np.arange(n_sub), area) for area in areas])
 
