@@ -72,8 +72,7 @@ def from_grid2op(
     use_compilation_cache()
     world = read_world(folder, difficulty)
     if action_class is not None:
-        keys_of(action_class)
-        world = dataclasses.replace(world, config=world.config | {"action_class": action_class})
+        world = dataclasses.replace(world, keys=keys_of(action_class))
     split = episodes if isinstance(episodes, str) and episodes in SPLITS else "all"
     return world_sim(world, choose_episodes(world, episodes), actions, max_steps, seeds, dtype, solver, split)
 

@@ -160,3 +160,16 @@ def test_what_is_learnt_is_legal(sim):
         legal = jnp.arange(sim.env.dims.choice)[None] == 3
         assert choice(jnp.zeros((1, sim.env.dims.obs)), legal, jax.random.key(0)) == 3
         assert (play(sim, players.learnt(choice)).length > 0).all()
+
+
+@pytest.mark.full
+def test_a_class_of_actions_may_be_another_than_the_worlds(folder):
+    """PlayableAction changes lines; a class that only sets them has a row to open and one to close each."""
+    lines = len(LIMITS_A)
+    own, other = (
+        powerzoo_jax.from_grid2op(folder, action_class=name).params.table for name in (None, "PowerlineSetAction")
+    )
+    assert own.switch_line.any() and not other.switch_line.any()
+    assert len(other.set_line) == 1 + 2 * lines
+    with pytest.raises(ValueError, match="PowerlineSetAction"):
+        powerzoo_jax.from_grid2op(folder, action_class="PowerLineSetAction")
