@@ -74,6 +74,8 @@ API = {
             "powerzoo_jax.tasks.score",
             "powerzoo_jax.families.transmission.tasks.operator",
             "powerzoo_jax.families.market.tasks.storage",
+            "powerzoo_jax.families.operation",
+            "powerzoo_jax.families.operation.simulate",
         ),
     ),
     "oracle": (

@@ -18,7 +18,8 @@ PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for
 VIEWS = "compat/README.md"
 # run by tests of their own, with an installed wheel or with their commands; or on files that a reader brings
 ADD = ("howto/add_device", "howto/add_family", "howto/add_learner")
-ELSEWHERE = {f"docs/{name}.md" for name in (*ADD, "contingency", "data", "howto/paper", "howto/paths")}
+FILES = ("contingency", "data", "howto/from_grid2op", "howto/paper", "howto/paths")
+ELSEWHERE = {f"docs/{name}.md" for name in (*ADD, *FILES)}
 # page -> how what it prints begins
 PRINTS = {
     "docs/cases.md": r"30 189\.2 \[\]",

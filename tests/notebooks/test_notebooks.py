@@ -28,7 +28,7 @@ def name(path: Path) -> str:
 
 
 def test_there_are_notebooks():
-    assert [path.stem[:2] for path in NOTEBOOKS] == [f"{k:02}" for k in range(1, 9)]
+    assert [path.stem[:2] for path in NOTEBOOKS] == [f"{k:02}" for k in range(1, 10)]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=name)

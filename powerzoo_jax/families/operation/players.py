@@ -58,7 +58,7 @@ def look_ahead(sim: Sim, state: OperationState, rows: Array) -> ActionRanks:
 
 
 def best_action(sim: Sim, state: OperationState, rows: Array | None = None) -> Array:
-    """Row of the table, () int32, whose simulation ranks first.
+    """Best action, the row () int32 of the table whose simulation ranks first.
 
     rows:  (M,) to choose among, in the order of ties; None takes the whole table
     """
@@ -158,7 +158,7 @@ def _recovery(
 def as_policy(sim: Sim, choose: Choose, draws: Draw, keys: Array) -> Policy:
     """Policy of a player who needs the state: its carry is a twin of the episode, which plays the same actions.
 
-    draws, keys:  Draw and PRNG keys of the episodes, leading axis B
+    draws, keys:  (B,) Draw and PRNG key of each episode
     """
     states = jax.jit(jax.vmap(lambda key, drawn: sim.env.begin(key, drawn, sim.params)[0]))(keys, draws)
     return Policy(Partial(_twin, sim, choose if isinstance(choose, Partial) else Partial(choose)), states)

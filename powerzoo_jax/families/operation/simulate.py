@@ -15,7 +15,7 @@ from powerzoo_jax.families.operation.types import GridAction, OperationParams, O
 
 
 class Simulated(NamedTuple):
-    """State after a simulated action, rho (L,) [-], rewards (4,) in the order of `names.TERMS`, and flags.
+    """State after a simulated action, rho (L,) [-], terms (4,) of the reward in the order of `names.TERMS`, and flags.
 
     `state.end` is RUNNING but for a game over, whose rho is 0; the clock of the state is the present one.
     """
