@@ -24,8 +24,10 @@ from powerzoo_jax.envs.family import family_of
 from powerzoo_jax.envs.observe import FieldTable
 from powerzoo_jax.opf.dc.factors import DcOpfFactors
 from powerzoo_jax.powerflow import ThreePhaseFactors
+from powerzoo_jax.powerflow.batching import in_groups
 from powerzoo_jax.powerflow.rows import common_length
 
+TOGETHER = 128  # lanes begun at once where few of them end in a step
 SHARED = (
     "family",
     "cost_names",
@@ -197,7 +199,8 @@ def vstep(sims: Sim, states: Any, actions: Array) -> tuple[Step, Any, Array]:
     Returns a Step with leading axis B, batched states and observations (B, A, O), or those of `split_observations`.
 
     `init` runs under one batch-level `cond`, that is once per horizon when lanes end together,
-    and stays a branch under further `vmap`s. Raises ValueError for actions without an axis of lanes.
+    and stays a branch under further `vmap`s; where `env.ends_apart`, for the lanes that ended alone.
+    Raises ValueError for actions without an axis of lanes.
 
     Example:
         states, obs = jax.jit(jax.vmap(sim.init))(jax.random.split(key, 1024))
@@ -210,6 +213,15 @@ def vstep(sims: Sim, states: Any, actions: Array) -> tuple[Step, Any, Array]:
     axes = batch_axes(sims)
     out = jax.vmap(lambda s, x, a: s.step(x, a), in_axes=(axes, 0, 0))(sims, states, actions)
     ended = _ended(out)
+
+    if axes is None and getattr(sims.env, "ends_apart", False):
+
+        def begin(sims: Sim, states: Any, old: tuple[Any, Array]) -> tuple[Any, Array]:
+            del old
+            return jax.vmap(_fresh, in_axes=(None, 0))(sims, states)
+
+        states, obs = in_groups(ended, TOGETHER, begin, sims, out.state, (out.state, out.obs))
+        return out, states, obs
 
     def restart(operand: tuple[Any, Array]) -> tuple[Any, Array]:
         fresh = jax.vmap(_fresh, in_axes=(axes, 0))(sims, operand[0])

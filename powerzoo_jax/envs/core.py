@@ -6,7 +6,7 @@ import dataclasses
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -201,6 +201,7 @@ class GridEnv(ABC):
     term_weights: tuple[float, ...]
     fields: FieldTable
     solver: str = field(default=AUTO, kw_only=True)
+    ends_apart: ClassVar[bool] = False  # lanes of a batch end in different steps, so that few begin anew in each
 
     def init(self, key: Array, params: Any) -> tuple[Any, Array]:
         """Draw an episode: its first day, the price day that goes with it, and the initial states of charge."""

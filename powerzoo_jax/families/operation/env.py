@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -349,6 +349,8 @@ class OperationEnv(GridEnv):
         state, obs = sim.init(jax.random.key(0))
         state, obs, reward, cost, info = sim.step(state, jnp.zeros((1, 1), int))
     """
+
+    ends_apart: ClassVar[bool] = True
 
     def spaces(self, params: OperationParams) -> tuple[Box, Any]:
         """Bounds of the observation, and the number of actions, agent axis in front."""

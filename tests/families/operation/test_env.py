@@ -88,3 +88,16 @@ def test_a_blackout_leaves_the_load_of_all_later_steps_unserved(five):
     np.testing.assert_allclose(out.cost, [0, left], rtol=1e-6)
     later = step(out.state, jnp.zeros((1, 1), int))
     assert later.info.terminated and not later.cost.any() and not later.reward.any() and not later.obs.any()
+
+
+def test_a_batch_restarts_as_each_lane_would_alone(five):
+    """Also where more lanes end in a step than are begun together."""
+    states, _ = jax.jit(jax.vmap(five.init))(jax.random.split(jax.random.key(3), 300))
+    action = jnp.where(jnp.arange(300)[:, None, None] % 3 > 0, 1 + ACTIONS.index(ALONE), 0)
+    out, after, obs = jax.jit(powerzoo_jax.vstep)(five, states, action)
+    assert 128 < out.info.terminated.sum() < 300
+    expected = jax.jit(jax.vmap(partial(powerzoo_jax.autoreset, five)))(out)
+    for a, b in zip(jax.tree.leaves((after, obs)), jax.tree.leaves(expected), strict=True):
+        if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+            a, b = jax.random.key_data(a), jax.random.key_data(b)
+        np.testing.assert_allclose(a, b, atol=tolerance("lane", np.float32), rtol=1e-5)
