@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -38,9 +39,11 @@ from powerzoo_jax.families.operation.types import (
     Row,
 )
 from powerzoo_jax.powerflow import Status
+from powerzoo_jax.powerflow.batching import batched_shell, in_groups
 from powerzoo_jax.powerflow.busbars.network import TopologyNetwork, node_injection
 from powerzoo_jax.powerflow.busbars.solve import solve_topology
 
+GROUP, MOST_GROUPS = 128, 16  # lanes that later rounds of a cascade are solved in together on a CPU, and how many such
 MOST_ROUNDS = 8  # of a cascade where their number is fixed; one that is not over then is a divergence
 
 
@@ -245,42 +248,23 @@ def _cascade(
     network: TopologyNetwork,
 ) -> Cascade:
     """Flows until the protections open no more lines; a line counts once over all rounds."""
-    rules, limit, n_line = params.rules, params.limit_a, params.limit_a.shape[0]
-    dtype = network.v_set.dtype
-    flow = no_flow(n_line, given.p_unit)
+    n_line, dtype = params.limit_a.shape[0], network.v_set.dtype
     powers = given.p_unit, row.p_load, row.q_load, given.state.storage
     # lines carry no injection, so that what stands at a node stays as it is over all rounds
     p, q = injections(*powers, busbar, params, network)
+    no: Any = None  # what a flow does not read is not carried to the lanes
+    lean = dataclasses.replace(params, bank=no, table=no, reach=no, factors=network, foreseen=no, opponent=no)
+    inputs = p, q, row.v_set.astype(dtype), given.p_unit
 
-    def another(c: Cascade) -> Cascade:
-        # nothing stands anywhere in lanes that are through, which the solver refuses at once
-        where = jnp.where(c.going, topology.on_network(c.busbar, 1, params), 0)
-        found = unchecked(solve_topology)(network, p, q, where, row.v_set.astype(dtype), start="dc")
-        solved = found.status == Status.CONVERGED
-        flow = _flow_of(found, p, where, given.p_unit, solved, params, network)
-        counts, counted = c.counts, c.counted
-        if counting:
-            hot = (flow.a_or > rules.soft * limit) & ~counted
-            counts, counted = counts + hot.astype(jnp.int32), counted | hot
-        opened = flow.on & ((flow.a_or > rules.hard * limit) | (counts > rules.allowed_steps)) & rules.protected
-        return Cascade(
-            busbar=topology.set_lines(-opened.astype(jnp.int8), c.busbar, state.last),
-            counts=counts,
-            counted=counted,
-            tripped=jnp.where(opened, c.round, c.tripped),
-            flow=flow,
-            status=found.status,
-            residual=found.residual,
-            going=jnp.any(opened),
-            round=c.round + 1,
-        )
+    def until_done(lean: OperationParams, inputs: Any, c: Cascade) -> Cascade:
+        c = _round(lean, inputs, c, counting)
+        leaves, tree = jax.tree.flatten((inputs, c))
+        found: Cascade = jax.tree.unflatten(tree, _later_rounds(tree, counting)(lean, *leaves))[1]
+        return found
 
-    def until_done(c: Cascade) -> Cascade:
-        return lax.while_loop(lambda c: c.going, another, c)
-
-    def fixed(c: Cascade) -> Cascade:
+    def fixed(lean: OperationParams, inputs: Any, c: Cascade) -> Cascade:
         def due(_: Any, c: Cascade) -> Cascade:
-            return where_done(c.going, another(c), c)  # type: ignore[no-any-return]
+            return where_done(c.going, _round(lean, inputs, c, counting), c)  # type: ignore[no-any-return]
 
         c = due(0, c)
         for rounds in (1, 1, MOST_ROUNDS - 3):
@@ -292,14 +276,64 @@ def _cascade(
         counts=state.engaged,
         counted=jnp.zeros(n_line, bool),
         tripped=jnp.full(n_line, -1, jnp.int32),
-        flow=flow,
+        flow=no_flow(n_line, given.p_unit),
         status=jnp.asarray(int(Status.BAD_INPUT), jnp.int32),
         residual=jnp.zeros((), dtype),
         going=going,
         round=jnp.zeros((), jnp.int32),
     )
-    found: Cascade = by_mode(AUTO, until_done, fixed, first)
+    found: Cascade = by_mode(AUTO, until_done, fixed, lean, inputs, first)
     return found
+
+
+def _round(params: OperationParams, inputs: Any, c: Cascade, counting: bool) -> Cascade:
+    """Flow of a lane that is going, and the lines that its protections open then.
+
+    inputs:  injections p, q (2S,) of the nodes and set-points (S,) [pu], set-points (G,) [MW] of the units
+    """
+    p, q, v_set, p_unit = inputs
+    rules, limit = params.rules, params.limit_a
+    # nothing stands anywhere in lanes that are through, which the solver refuses at once
+    where = jnp.where(c.going, topology.on_network(c.busbar, 1, params), 0)
+    found = unchecked(solve_topology)(params.factors, p, q, where, v_set, start="dc")
+    flow = _flow_of(found, p, where, p_unit, found.status == Status.CONVERGED, params, params.factors)
+    counts, counted = c.counts, c.counted
+    if counting:
+        hot = (flow.a_or > rules.soft * limit) & ~counted
+        counts, counted = counts + hot.astype(jnp.int32), counted | hot
+    opened = flow.on & ((flow.a_or > rules.hard * limit) | (counts > rules.allowed_steps)) & rules.protected
+    return Cascade(
+        busbar=topology.set_lines(-opened.astype(jnp.int8), c.busbar, c.busbar),
+        counts=counts,
+        counted=counted,
+        tripped=jnp.where(opened, c.round, c.tripped),
+        flow=flow,
+        status=jnp.where(c.going, found.status, c.status),
+        residual=found.residual,
+        going=jnp.any(opened),
+        round=c.round + 1,
+    )
+
+
+@functools.lru_cache(maxsize=16)
+def _later_rounds(tree: Any, counting: bool) -> Any:
+    """Rounds of lanes that are still going, a few at a time: (params, *leaves of inputs and cascade) -> all leaves."""
+
+    def core(params: OperationParams, *leaves: Array) -> tuple[Array, ...]:
+        inputs, c = jax.tree.unflatten(tree, leaves)
+        lanes = c.going.shape[0]
+
+        def until_done(params: OperationParams, inputs: Any, c: Cascade) -> Cascade:
+            def another(c: Cascade) -> Cascade:
+                return _round(params, inputs, c, counting)
+
+            return lax.while_loop(lambda c: c.going, another, c)
+
+        each = jax.vmap(until_done, in_axes=(None, 0, 0))
+        c = in_groups(c.going, max(GROUP, lanes // MOST_GROUPS), each, params, inputs, c)
+        return tuple(jax.tree.leaves((inputs, c)))
+
+    return batched_shell(core, wide=False)
 
 
 def _flow_of(

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from powerzoo_jax.base.numerics import FLOAT, matmul, safe_divide
+from powerzoo_jax.base.numerics import FLOAT, anywhere, matmul, safe_divide
 from powerzoo_jax.base.solver_mode import AUTO, by_mode
 from powerzoo_jax.families.operation.types import DispatchState, Fleet, GridAction, OperationParams
 from powerzoo_jax.powerflow.batching import batched_shell, in_groups
@@ -113,7 +113,8 @@ def dispatch(
     todo = jnp.any(jnp.abs(asked) >= IDLE_MW) & known
     before = state.scheduled - actual
     lane = (jnp.where(unit_out, 0, given), before, actual, target, ordered, jnp.stack([storage, -curtailed, lost]))
-    actual, infeasible = _balanced(fleet, *lane, todo)
+    idle = actual, jnp.zeros((), bool)
+    actual, infeasible = lax.cond(anywhere(todo), lambda: _balanced(fleet, *lane, todo), lambda: idle)
     state = DispatchState(
         target=target,
         actual=actual,
@@ -168,12 +169,8 @@ def _lanes(fleet: Fleet, *given: Array) -> tuple[Array, Array]:
         return found
 
     def fixed(fleet: Fleet, lane: Any) -> tuple[Array, Array]:
-        def every() -> tuple[Array, Array]:
-            actual, infeasible = moved(False, fleet, lane)
-            return jnp.where(todo[:, None], actual, outputs[0]), infeasible & todo
-
-        found: tuple[Array, Array] = lax.cond(jnp.any(todo), every, lambda: outputs)
-        return found
+        actual, infeasible = moved(False, fleet, lane)
+        return jnp.where(todo[:, None], actual, outputs[0]), infeasible & todo
 
     found: tuple[Array, Array] = by_mode(AUTO, adaptive, fixed, fleet, tuple(lane))
     return found
