@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -55,6 +56,14 @@ def _networks(sim: Sim) -> dict[str, TracedNetwork]:
     return {"": replace(found, bus_ids=tuple(map(str, range(len(found.bus_ids)))), root=root)}
 
 
+def _not_stacked(sims: Sequence[Sim]) -> tuple[Any, list[Any]]:
+    """Worlds are not stacked. Raises ValueError that says what to do."""
+    raise ValueError(
+        f"cannot stack {sims[0].spec.id!r}: every lane of one simulation draws among all its episodes. Read those of "
+        "one folder together, from_grid2op(folder, episodes=[...]), and give each world a program of its own."
+    )
+
+
 def _names(sim: Sim, attribute: str) -> tuple[str, ...]:
     """Names of the elements that have an attribute, from fields attribute[name]."""
     known = next(block for block in sim.env.fields.blocks if block.key == attribute)
@@ -78,4 +87,12 @@ def _action_ids(sim: Sim) -> tuple[str, ...]:
     return ("action",)
 
 
-OPERATION = Family(name="operation", names=NAMES, read=_read, tally=_tally, networks=_networks, action_ids=_action_ids)
+OPERATION = Family(
+    name="operation",
+    names=NAMES,
+    read=_read,
+    tally=_tally,
+    networks=_networks,
+    action_ids=_action_ids,
+    align=_not_stacked,
+)

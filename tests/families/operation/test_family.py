@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+import powerzoo_jax
 from powerzoo_jax import from_grid2op
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs import trace_episode
@@ -48,3 +49,8 @@ def test_an_evaluation_tells_survival_and_what_was_not_served(sim):
     lost = np.array(record.episode_costs_by_constraint["unserved_energy"]) > 0
     survived = np.array(record.episode_metrics["survival"])
     assert ((survived < 1) == lost).all()
+
+
+def test_worlds_are_not_stacked(sim):
+    with pytest.raises(ValueError, match="draws among all its episodes"):
+        powerzoo_jax.stack([sim, sim])
