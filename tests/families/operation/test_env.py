@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import powerzoo_jax
+from powerzoo_jax.base.solver_mode import auto_is
 from powerzoo_jax.families.operation.build import from_grid2op
 from powerzoo_jax.families.operation.types import ENDS
 from powerzoo_jax.tasks.contract import check_sim
@@ -49,6 +50,15 @@ def test_recordings_of_grid2op_are_met_step_by_step(path, dtype, tmp_path):
     assert found.equal_simulations == found.simulations == len(recorded.get("sim.row", ()))
     for key, off in found.largest.items():
         assert off <= tolerance(f"grid2op_{key}", dtype), key
+
+
+@pytest.mark.long
+def test_a_fixed_number_of_rounds_meets_the_same_cascades(tmp_path):
+    recorded, folder = read_recording(RECORDED / "sampled.npz"), write_world(tmp_path / "five")
+    assert recorded["tripped"].max() == 1  # two rounds
+    with auto_is("fixed"):
+        found = compare(recorded, PackageReplay(folder, recorded, "float32"))
+    assert found.exceptions == [] and found.equal_ends == found.episodes
 
 
 def test_the_contract_of_environments_holds(five):
