@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _facts(world: World) -> dict[str, str]:
-    """What was read of a world, by its headings."""
+    """Facts of a world by their headings."""
     names, fleet, p = world.names, world.fleet, world.parameters
     opponent = getattr(world.config.get("opponent_class"), "name", None)
     return {
