@@ -191,7 +191,9 @@ def _screen(world: World) -> Screen:
     units = 2 * len(names.line) + np.arange(len(names.unit))
     p[:, units] = series.p_unit[: len(p)]
     p[:, units[-1] + 1 :][:, : len(names.load)] = -series.p_load[: len(p)]
-    return Screen(1 / (branch.x_pu * branch.tap), branch.rate_a_mva, p, world.elements.slack)
+    x = branch.x_pu * branch.tap
+    # a line without reactance pushes nothing, as in the start of the power flow
+    return Screen(np.divide(1, x, out=np.zeros(len(x)), where=x != 0), branch.rate_a_mva, p, world.elements.slack)
 
 
 def _network(e: Elements, dtype: Any, solver: str) -> TopologyNetwork:
