@@ -7,8 +7,8 @@ import json
 import pytest
 
 from powerzoo_jax.cli import main
+from powerzoo_jax.families.operation.grid2op.example import EPISODES, LIMITS_A, write_world
 from tests.references.grid2op import Replay, nothing
-from tests.references.grid2op_five import EPISODES, LIMITS_A, write_world
 from tests.references.grid2op_world import World
 
 

@@ -14,9 +14,9 @@ from powerzoo_compat.grid2op_agent import as_agent
 import powerzoo_jax
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.families.operation.actions import to_grid2op
+from powerzoo_jax.families.operation.grid2op.example import EPISODES, LIMITS_A, write_world
 from powerzoo_jax.families.operation.players import greedy
 from tests.references.grid2op import Action, Replay
-from tests.references.grid2op_five import EPISODES, LIMITS_A, write_world
 from tests.references.grid2op_world import KINDS, World
 
 pytestmark = [pytest.mark.reference, pytest.mark.full]

@@ -10,8 +10,17 @@ from gymnasium.utils.env_checker import check_env
 from powerzoo_compat.grid2op_view import GridOperationEnv, make_env
 
 from powerzoo_jax.families.operation.actions import to_grid2op
+from powerzoo_jax.families.operation.grid2op.example import (
+    E_MAX_MWH,
+    EPISODES,
+    HYDRO,
+    LINES,
+    STORAGE_MW,
+    UNITS,
+    WIND,
+    write_world,
+)
 from powerzoo_jax.families.operation.types import ENDS, ISLAND
-from tests.references.grid2op_five import E_MAX_MWH, EPISODES, HYDRO, LINES, STORAGE_MW, UNITS, WIND, write_world
 
 pytestmark = pytest.mark.full
 NOTHING = 0

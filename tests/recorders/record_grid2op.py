@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from powerzoo_jax.base.npz import write_npz  # noqa: E402
-from tests.references.grid2op_five import EPISODES, ROWS, write_world  # noqa: E402
+from powerzoo_jax.families.operation.grid2op.example import EPISODES, ROWS, write_world  # noqa: E402
 from tools.builder import compare_npz  # noqa: E402
 from tools.record_grid2op import record  # noqa: E402
 
@@ -75,7 +75,7 @@ RUNS: dict[str, dict[str, Any]] = {
 SEED = 13
 README = """# A made-up world of five substations, played by Grid2Op
 
-Recordings of `tools.record_grid2op` of the folder that `tests.references.grid2op_five.write_world` writes
+Recordings of `tools.record_grid2op` of the example world, `powerzoo_jax.families.operation.write_world`
 ({versions}, seed {seed}): a script of every kind of action, doing nothing, random actions on lines and busbars, random
 dispatch, attacks, Grid2Op's own sampling; and, in steps of an hour, drawn maintenance with rules by area. The arrays
 are described at `tools.record_grid2op.record`. Recorded by `tests/recorders/record_grid2op.py --write`; without the

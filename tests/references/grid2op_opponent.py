@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from tests.references.grid2op_five import LINES, write_world
+from powerzoo_jax.families.operation.grid2op.example import LINES, write_world
 
 RHO = np.array([0.3, 0.9, 0.5, 0.2, 0.4, 0.7, 0.6], np.float32)
 OUT, PERIOD, STEPS_OUT = 4, 60, 2  # a line that is out for two of sixty steps, beside those under attack

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.references.grid2op import Action, Replay, nothing
-from tests.references.grid2op_five import (
+from powerzoo_jax.families.operation.grid2op.example import (
     E_MAX_MWH,
     EFFICIENCY,
     HYDRO,
@@ -23,6 +22,7 @@ from tests.references.grid2op_five import (
     WIND_MAX_MW,
     write_world,
 )
+from tests.references.grid2op import Action, Replay, nothing
 from tests.references.grid2op_flow import DATA, ISLAND, REDISPATCH
 from tests.references.grid2op_redispatch import Programme, follow, quadratic_step
 from tests.references.grid2op_world import World, read_config, windows

@@ -10,7 +10,7 @@ import pytest
 
 from powerzoo_jax.base.errors import DataError, DataMissing
 from powerzoo_jax.base.npz import read_npz, write_npz
-from tests.references.grid2op_five import write_world
+from powerzoo_jax.families.operation.grid2op.example import write_world
 from tools.record_grid2op import COLUMNS, compare, folder_of, main, read_recording
 from tools.replay_grid2op import PackageReplay
 

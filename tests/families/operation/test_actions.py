@@ -8,8 +8,8 @@ import pytest
 
 from powerzoo_jax.families.operation import actions
 from powerzoo_jax.families.operation.actions import KEYS, ElementNames, Screen
+from powerzoo_jax.families.operation.grid2op.example import write_world
 from powerzoo_jax.families.operation.types import Fleet
-from tests.references.grid2op_five import write_world
 from tests.references.grid2op_world import KINDS, World
 
 

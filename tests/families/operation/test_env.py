@@ -14,9 +14,9 @@ import pytest
 import powerzoo_jax
 from powerzoo_jax.base.solver_mode import auto_is
 from powerzoo_jax.families.operation.build import from_grid2op
+from powerzoo_jax.families.operation.grid2op.example import LINES, write_world
 from powerzoo_jax.families.operation.types import ENDS
 from powerzoo_jax.tasks.contract import check_sim
-from tests.references.grid2op_five import LINES, write_world
 from tests.tolerances import tolerance
 from tools.record_grid2op import compare, read_recording
 from tools.replay_grid2op import PackageReplay

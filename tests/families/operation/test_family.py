@@ -10,10 +10,10 @@ import powerzoo_jax
 from powerzoo_jax import from_grid2op
 from powerzoo_jax.base.tree import take
 from powerzoo_jax.envs import trace_episode
+from powerzoo_jax.families.operation.grid2op.example import LINES, UNITS, write_world
 from powerzoo_jax.oracle import idle_act, random_act
 from powerzoo_jax.plot.page import page_data
 from powerzoo_jax.tasks.score import all_starts, evaluate
-from tests.references.grid2op_five import LINES, UNITS, write_world
 
 pytestmark = pytest.mark.full
 

@@ -16,8 +16,8 @@ import pytest
 from powerzoo_jax.base.errors import CaseError, DataError, DataMissing, PowerZooError
 from powerzoo_jax.families.operation.grid2op import chronics
 from powerzoo_jax.families.operation.grid2op.episodes import choose_episodes, read_episodes
+from powerzoo_jax.families.operation.grid2op.example import ROWS, write_world
 from powerzoo_jax.families.operation.grid2op.world import read_world
-from tests.references.grid2op_five import ROWS, write_world
 
 pytestmark = pytest.mark.property
 CALM = "chronics/calm"

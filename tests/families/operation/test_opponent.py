@@ -9,7 +9,7 @@ from scipy.stats import chi2_contingency
 
 from powerzoo_jax.base.errors import DataError
 from powerzoo_jax.families.operation import opponent
-from tests.references.grid2op_five import LINES
+from powerzoo_jax.families.operation.grid2op.example import LINES
 from tests.references.grid2op_opponent import CONFIGS, OUT, PERIOD, RHO, STEPS, STEPS_OUT, count
 
 # Of Grid2Op 1.12.6, 300 episodes of 400 steps each: python -m tests.references.grid2op_opponent

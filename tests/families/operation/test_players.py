@@ -9,12 +9,12 @@ import powerzoo_jax
 from powerzoo_jax.envs.episode import run_episodes
 from powerzoo_jax.envs.series import Draw
 from powerzoo_jax.families.operation import players
+from powerzoo_jax.families.operation.grid2op.example import LIMITS_A, write_world
 from powerzoo_jax.families.operation.types import DATA
 from powerzoo_jax.rl.algorithms.ppo import make_train, policy_of
 from powerzoo_jax.rl.policies import ppo_choice
 from powerzoo_jax.rl.training.config import PPOConfig
 from tests.references.grid2op import Action, Replay
-from tests.references.grid2op_five import LIMITS_A, write_world
 from tests.references.grid2op_world import KINDS, World
 
 pytestmark = pytest.mark.reference

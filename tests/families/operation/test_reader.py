@@ -12,11 +12,11 @@ import pytest
 from powerzoo_jax.cases import validate
 from powerzoo_jax.families.operation.build import action_table, world_sim
 from powerzoo_jax.families.operation.grid2op.episodes import choose_episodes, read_episodes
+from powerzoo_jax.families.operation.grid2op.example import EPISODES, ROWS, write_world
 from powerzoo_jax.families.operation.grid2op.world import read_world
 from powerzoo_jax.families.operation.types import Fleet
 from powerzoo_jax.powerflow.busbars.network import node_injection
 from powerzoo_jax.powerflow.busbars.solve import solve_topology
-from tests.references.grid2op_five import EPISODES, ROWS, write_world
 from tests.references.grid2op_flow import Injections, solve_flow
 from tests.references.grid2op_world import KINDS, World
 from tests.tolerances import tolerance

@@ -11,9 +11,9 @@ import pytest
 
 from powerzoo_jax.families.operation import names, rewards
 from powerzoo_jax.families.operation.build import from_grid2op
+from powerzoo_jax.families.operation.grid2op.example import write_world
 from powerzoo_jax.families.operation.types import DATA, ENDS
 from tests.references.grid2op import REWARDS, Replay, nothing
-from tests.references.grid2op_five import write_world
 from tests.references.grid2op_world import World
 from tests.tolerances import tolerance
 

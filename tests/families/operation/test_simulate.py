@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from powerzoo_jax.families.operation.build import from_grid2op
+from powerzoo_jax.families.operation.grid2op.example import write_world
 from powerzoo_jax.families.operation.simulate import simulate
 from tests.families.operation.test_env import ACTIONS
-from tests.references.grid2op_five import write_world
 from tests.tolerances import tolerance
 
 pytestmark = pytest.mark.full

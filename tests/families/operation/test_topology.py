@@ -9,9 +9,9 @@ import pytest
 
 from powerzoo_jax.families.operation import topology
 from powerzoo_jax.families.operation.build import from_grid2op
+from powerzoo_jax.families.operation.grid2op.example import PARAMETERS, write_world
 from powerzoo_jax.families.operation.types import GridAction, OperationState
 from tests.references.grid2op import Action, Replay, nothing
-from tests.references.grid2op_five import PARAMETERS, write_world
 from tests.references.grid2op_world import World
 
 pytestmark = [pytest.mark.reference, pytest.mark.full]
