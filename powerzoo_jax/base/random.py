@@ -69,3 +69,8 @@ def bernoulli(key: Array, shape: tuple[int, ...], probability: ArrayLike) -> Arr
 def poisson(key: Array, shape: tuple[int, ...], mean: ArrayLike) -> Array:
     """Return Poisson numbers of a mean that broadcasts to `shape`, int32; float32 bits inside, whatever the type."""
     return jax.random.poisson(key, jnp.asarray(mean, FLOAT), shape, INT)
+
+
+def one_of(key: Array, logit: Array) -> Array:
+    """Position () int32 of one entry, by chances proportional to exp(logit), logit (n,) [-]; drawn in float32."""
+    return jax.random.categorical(key, logit.astype(FLOAT)).astype(INT)

@@ -27,7 +27,7 @@ from jax import Array
 from powerzoo_jax.base import struct
 from powerzoo_jax.base.errors import DataError, excerpt, listing, unknown
 from powerzoo_jax.base.numerics import FLOAT, INT
-from powerzoo_jax.base.random import integers, uniform
+from powerzoo_jax.base.random import integers, one_of, uniform
 from powerzoo_jax.families.operation.types import Attack, OperationParams, OperationState
 
 RANDOM, WEIGHTED = "RandomLineOpponent", "WeightedRandomOpponent"
@@ -286,7 +286,7 @@ def _like(flag: Array, x: Array) -> Array:
 
 def _pick(key: Array, logit: Array, among: Array) -> Array:
     """One of the lines `among` (L,) bool, by chances exp(logit) (L,), as flags; none where there are none."""
-    drawn = jax.random.categorical(key, jnp.where(among, logit.astype(FLOAT), -jnp.inf))
+    drawn = one_of(key, jnp.where(among, logit, -jnp.inf))
     return (jnp.arange(len(among)) == drawn) & among
 
 
