@@ -1,6 +1,7 @@
 """Agents for Grid2Op made of players of ours: the observation of theirs read as ours, the action put back into theirs.
 
-Example:
+Where grid2op is installed:
+
     import grid2op
     from lightsim2grid import LightSimBackend
     import powerzoo_jax

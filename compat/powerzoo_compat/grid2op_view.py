@@ -2,8 +2,9 @@
 
 Example:
     from powerzoo_compat.grid2op_view import make_env
-    env = make_env("grid2op/data/rte_case5_example", actions="discrete")
-    obs, info = env.reset(seed=0, options={"time serie id": "00"})
+    from powerzoo_jax.families.operation import write_world
+    env = make_env(write_world("five"), actions="discrete")  # in the place of your folder
+    obs, info = env.reset(seed=0, options={"time serie id": "calm"})
     obs, reward, terminated, truncated, info = env.step(env.action_space.sample(env.action_masks().astype("int8")))
 
 `action_masks()` is what MaskablePPO of sb3-contrib asks for. `actions="box"` takes real numbers as Grid2Op's

@@ -15,6 +15,7 @@ PUBLIC = {
     "Step",
     "TaskSpec",
     "autoreset",
+    "from_grid2op",
     "lanes",
     "list_tasks",
     "load_case",
@@ -29,6 +30,7 @@ PUBLIC = {
 
 
 def test_the_package_offers_these_names_and_no_others():
+    assert powerzoo_jax.from_grid2op  # imported when it is first asked for
     names = {n for n, v in vars(powerzoo_jax).items() if not n.startswith("_") and not isinstance(v, ModuleType)}
     assert names == PUBLIC
 

@@ -65,7 +65,8 @@ def from_grid2op(
     and for an unknown episode or difficulty, ValueError for actions that are none of the world, or an unknown class.
 
     Example:
-        sim = from_grid2op("grid2op/data/l2rpn_case14_sandbox", episodes="train")
+        from powerzoo_jax.families.operation import write_world
+        sim = from_grid2op(write_world("five"), episodes="train")
         state, obs = sim.init(jax.random.key(0))
         state, obs, reward, cost, info = sim.step(state, jnp.zeros((1, 1), int))
     """

@@ -379,7 +379,7 @@ class OperationEnv(GridEnv):
     with its data, and by a busbar without path to the slack, no solution, or a dispatch that units cannot follow.
 
     Example:
-        sim = powerzoo_jax.from_grid2op("grid2op/data/rte_case5_example")
+        sim = powerzoo_jax.from_grid2op(powerzoo_jax.families.operation.write_world("five"))
         state, obs = sim.init(jax.random.key(0))
         state, obs, reward, cost, info = sim.step(state, jnp.zeros((1, 1), int))
     """

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from powerzoo_jax.base.files.results import write_text
+
 ROWS = 40  # of an episode
 HORIZONS = 2
 EPISODES = ("calm", "outages")
@@ -120,7 +122,7 @@ def _net() -> dict[str, Any]:
 
 def _write_csv(path: Path, names: Sequence[str], rows: np.ndarray) -> None:
     lines = [";".join(names), *(";".join(f"{x:.3f}" for x in row) for row in rows)]
-    path.write_text("\n".join(lines) + "\n", encoding="ascii")
+    write_text(path, "\n".join(lines) + "\n")
 
 
 def _series(shift: float, load: np.ndarray) -> dict[str, np.ndarray]:
@@ -148,22 +150,22 @@ def write_world(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     saved = {"_module": "pandapower.auxiliary", "_class": "pandapowerNet", "_object": _net()}
-    (folder / "grid.json").write_text(json.dumps(saved), encoding="utf-8")
+    write_text(folder / "grid.json", json.dumps(saved))
     rules, series = (AREAS, DRAWN) if drawn else ("DefaultRules", READ)
     named = dict(zip(LINES, map(float, limits), strict=True))
-    (folder / "config.py").write_text(CONFIG.format(limits=named, rules=rules, series=series), encoding="utf-8")
-    (folder / "parameters.json").write_text(json.dumps(parameters), encoding="utf-8")
+    write_text(folder / "config.py", CONFIG.format(limits=named, rules=rules, series=series))
+    write_text(folder / "parameters.json", json.dumps(parameters))
     places = {f"sub_{k}": [100.0 * k, 50.0 * (k % 3)] for k in range(5)}
-    (folder / "grid_layout.json").write_text(json.dumps(places), encoding="utf-8")
+    write_text(folder / "grid_layout.json", json.dumps(places))
     units = "Pmax,Pmin,name,type,bus,max_ramp_up,max_ramp_down,min_up_time,min_down_time,marginal_cost,"
     units += "shut_down_cost,start_cost,x,y,V\n"
     units += "120,0,gen_0_0,thermal,0,8,8,4,4,60,1,2,0,0,110\n60,0,gen_1_1,hydro,1,5,4,4,4,30,1,2,0,0,110\n"
     units += f"{WIND_MAX_MW},0,gen_3_2,wind,3,0,0,0,0,0,0,0,0,0,110\n"
-    (folder / "prods_charac.csv").write_text(units, encoding="ascii")
+    write_text(folder / "prods_charac.csv", units)
     storage = {"Emax": E_MAX_MWH, "Emin": 0.0, "name": STORAGE, "type": "battery", "max_p_prod": STORAGE_MW}
     storage |= {"max_p_absorb": STORAGE_MW, "marginal_cost": 20.0, **EFFICIENCY}
     text = "\n".join(",".join(map(str, row)) for row in (storage.keys(), storage.values())) + "\n"
-    (folder / "storage_units_charac.csv").write_text(text, encoding="ascii")
+    write_text(folder / "storage_units_charac.csv", text)
     for k, name in enumerate(EPISODES):
         _write_episode(folder / "chronics" / name, 11.0 * k, np.broadcast_to(load, ROWS), k > 0, drawn)
     return folder
@@ -181,7 +183,7 @@ def _write_episode(folder: Path, shift: float, load: np.ndarray, outages: bool, 
         out["maintenance"][6:10, 2] = out["maintenance"][20:24, 3] = out["hazards"][14:17, 4] = 1
     for key, rows in out.items():
         _write_csv(folder / f"{key}.csv", LINES, rows)
-    (folder / "start_datetime.info").write_text("2030-06-03 00:00\n", encoding="ascii")
-    (folder / "time_interval.info").write_text("01:00\n" if drawn else "00:05\n", encoding="ascii")
+    write_text(folder / "start_datetime.info", "2030-06-03 00:00\n")
+    write_text(folder / "time_interval.info", "01:00\n" if drawn else "00:05\n")
     if drawn:
-        (folder / "maintenance_meta.json").write_text(json.dumps(MAINTENANCE), encoding="utf-8")
+        write_text(folder / "maintenance_meta.json", json.dumps(MAINTENANCE))
