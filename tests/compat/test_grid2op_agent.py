@@ -70,6 +70,7 @@ def oracle_action(sim, row, grid):
     return Action(one.set_line.astype(int), one.switch_line, *busbars, one.redispatch, one.curtail, one.storage)
 
 
+@pytest.mark.long
 def test_an_agent_sees_and_does_the_same_there(sim, folder, library):
     replay, episode = Replay(World(folder)), EPISODES[0]
     replay.reset(episode)

@@ -36,6 +36,7 @@ def env(world):
     return make_env(world, actions="discrete")
 
 
+@pytest.mark.long
 def test_it_is_a_gymnasium_environment(env):
     check_env(env, skip_render_check=True)
 
@@ -105,6 +106,7 @@ def test_real_numbers_are_those_of_the_box(world):
             env.step(action)
 
 
+@pytest.mark.long
 def test_a_cut_off_substation_ends_the_episode(world):
     cut = [{"set_line_status": [(k, -1)]} for k, name in enumerate(LINES) if name.startswith("2_") or "_2_" in name]
     env = make_env(world, actions=cut, episodes=EPISODES[0])

@@ -9,7 +9,7 @@ import pytest
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "from_grid2op.md"
 
 
-@pytest.mark.full
+@pytest.mark.long
 def test_the_python_of_the_page_runs(run_snippet, snippets_of, monkeypatch):
     monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # what compiles takes most of the time
     printed = run_snippet("\n".join(snippets_of(PAGE.read_text(encoding="utf-8"))))

@@ -100,6 +100,7 @@ def test_a_blackout_leaves_the_load_of_all_later_steps_unserved(five):
     assert later.info.terminated and not later.cost.any() and not later.reward.any() and not later.obs.any()
 
 
+@pytest.mark.long
 def test_a_batch_restarts_as_each_lane_would_alone(five):
     """Also where more lanes end in a step than are begun together."""
     states, _ = jax.jit(jax.vmap(five.init))(jax.random.split(jax.random.key(3), 300))

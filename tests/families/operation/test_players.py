@@ -101,14 +101,14 @@ def test_greedy_and_recovery_outlive_doing_nothing(sim):
         assert found.length[0] == sim.params.n_step[0] > idle.length[0]
 
 
-@pytest.mark.full
+@pytest.mark.long
 def test_greedy_does_nothing_in_a_cold_grid(sim):
     cold = sim.replace(params=sim.params.replace(limit_a=sim.params.limit_a * 10))
     actions = play(cold, players.greedy()), play(cold, lambda sim, state, obs, key: jnp.zeros((1, 1), jnp.int32))
     jax.tree.map(np.testing.assert_array_equal, *actions)
 
 
-@pytest.mark.full
+@pytest.mark.long
 def test_recovery_closes_lines_then_goes_back_to_base(sim):
     wide = sim.replace(params=sim.params.replace(limit_a=sim.params.limit_a * 10))
     choose, step = jax.jit(players.recovery(wide)), jax.jit(wide.step)
