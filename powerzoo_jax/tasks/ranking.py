@@ -151,7 +151,7 @@ def screen(
     budgets: Mapping[str, float],
     admitted: Sequence[bool],
 ) -> Screening:
-    """Result of seeds with returns (S, n) and costs by channel (S, n) on test days.
+    """Screening of a learner's seeds by their returns (S, n) and costs by channel (S, n) on test days.
 
     budgets:   of the channels that are constrained
     admitted:  (S,) whether each seed keeps all budgets on validation days, the only screening there is

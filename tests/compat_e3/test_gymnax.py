@@ -13,6 +13,7 @@ from gymnax.environments import environment, spaces
 from powerzoo_compat.gymnax_view import open_lane, step_lane, to_gymnax
 
 import powerzoo_jax
+from powerzoo_jax.families.operation import write_world
 
 SHORT = 4
 TASKS = ("battery_arbitrage", "marl_der_arbitrage", "marl_opf")
@@ -208,3 +209,16 @@ def test_a_hundred_views_of_one_simulation_compile_and_keep_nothing_more():
     for k, (_, obs) in enumerate(views):
         np.testing.assert_array_equal(obs, views[k % 2][1])
     assert (views[0][1] != views[1][1]).any()
+
+
+def test_a_world_of_grid2op_has_discrete_actions_and_ends_with_its_data(tmp_path):
+    world = write_world(tmp_path)
+    env, params = to_gymnax(powerzoo_jax.from_grid2op(world, episodes="calm", max_steps=2, actions=[]))
+    params = params.replace(max_steps_in_episode=9)  # beyond the data, which end the episode all the same
+    assert isinstance(env.action_space(params), spaces.Discrete) and env.num_actions == 1
+    _, state = env.reset(jax.random.key(0), params)
+    ends = []
+    for k in range(2):
+        _, state, _, terminated, truncated, _ = env.step(jax.random.key(k), state, jnp.int32(0), params)
+        ends.append((bool(terminated), bool(truncated)))
+    assert ends == [(False, False), (False, True)]

@@ -7,9 +7,7 @@ import time
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import Partial
 
 from powerzoo_jax.cli.table import STDOUT, render, render_pairs, say, write_json
 from powerzoo_jax.envs import Sim
@@ -18,6 +16,7 @@ from powerzoo_jax.families.operation.build import world_sim
 from powerzoo_jax.families.operation.grid2op.episodes import choose_episodes, read_episodes
 from powerzoo_jax.families.operation.grid2op.world import World, read_world
 from powerzoo_jax.families.operation.players import as_policy, recovery
+from powerzoo_jax.oracle import idle_act
 from powerzoo_jax.oracle.registry import Policy
 from powerzoo_jax.tasks.score import SEED, all_starts, episode_keys
 
@@ -75,14 +74,9 @@ def _played(sim: Sim) -> Any:
     """Totals (B,) of each policy on every episode of a simulation."""
     draws = all_starts(sim)
     keys = episode_keys(SEED, len(draws.load_row))
-    policies = {"no_control": Policy(Partial(_nothing)), "recovery": as_policy(sim, recovery(sim), draws, keys)}
+    policies = {"no_control": Policy(idle_act(sim)), "recovery": as_policy(sim, recovery(sim), draws, keys)}
     for name, policy in policies.items():
         yield name, run_episodes(sim, policy.act, keys, draws, policy.carry)
-
-
-def _nothing(carry: Any, obs: Any, key: Any) -> tuple[Any, Any]:
-    del obs, key
-    return carry, jnp.zeros((1, 1), jnp.int32)
 
 
 def _survival(sim: Sim, totals: Totals) -> dict[str, Any]:

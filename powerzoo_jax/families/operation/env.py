@@ -402,10 +402,6 @@ class OperationEnv(GridEnv):
         state, _ = advance(state, take(params.table, 0), row, params, counting=False)
         return state, self._fields(state, params)
 
-    def storage_mw(self, info: OperationInfo) -> Array:
-        """Terminal power of all storages, either direction, () [MW]: of the figures of an episode none."""
-        return jnp.zeros((), info.rho.dtype)
-
     def decode(self, action: Array, params: OperationParams) -> GridAction:
         """Row (1, 1) of the table -> its orders; a number that no row has does nothing."""
         row = action.reshape(())

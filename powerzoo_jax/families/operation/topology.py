@@ -133,7 +133,7 @@ def apply_topology(orders: GridAction, busbar: Array, last: Array) -> Array:
 
 @struct.dataclass(kw_only=True)
 class ActionReach:
-    """Reach of the actions of a table (M): bits of W words stand for lines, those of V for storages.
+    """Lines, substations and storages that the actions of a table (M) may touch, as bits of W and V words.
 
     never:   (M,) bool       contradict themselves
     always, if_out, if_in: (M, W) uint32  lines touched at any status, those that are out, those that are in
